@@ -1,0 +1,317 @@
+//! Strict reading of JSON: I-JSON (RFC 7493), so that every reader behind us sees the same document.
+//!
+//! Numbers are never converted: `1e400` and 20-digit integers pass as they are. Strings are checked after their
+//! escapes are resolved, names of members included.
+
+use std::{borrow::Cow, collections::HashSet, fmt};
+
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// Deepest nesting of objects and arrays that is read. Real events nest six deep.
+pub const MAX_DEPTH: usize = 64;
+
+/// What Tekton would expand again and again in a binding: it grows without bound in the shared listener.
+const EXPANSION: &str = "$(tt.";
+
+/// Why a document is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{reason}", place(.path))]
+pub struct JsonError {
+    /// Where, as `subject.content.env`; empty for the document itself.
+    pub path: String,
+    /// What is wrong, in words for the client.
+    pub reason: String,
+}
+
+fn place(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}: ") }
+}
+
+impl JsonError {
+    fn new(path: &str, reason: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// The members of one object, unparsed, in the order in which they came.
+#[derive(Debug, Default)]
+pub struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Object<'a> {
+    /// Reads a document whose root is an object, and checks all of it.
+    ///
+    /// # Errors
+    /// Names the place and the fault.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, JsonError> {
+        if bytes.starts_with(b"\xef\xbb\xbf") {
+            return Err(JsonError::new("", "begins with a byte order mark"));
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|e| JsonError::new("", format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
+        let root: &RawValue = serde_json::from_str(text).map_err(|e| JsonError::new("", words(&e)))?;
+        if !root.get().starts_with('{') {
+            return Err(JsonError::new("", "is not a JSON object"));
+        }
+        check(root, &mut Vec::new(), 1)?;
+        Self::members(root, "")
+    }
+
+    fn members(raw: &'a RawValue, path: &str) -> Result<Self, JsonError> {
+        serde_json::from_str(raw.get()).map_err(|e| JsonError::new(path, words(&e)))
+    }
+
+    /// The member's raw value; `None` when it is missing or `null`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let (_, raw) = self.0.iter().find(|(n, _)| n == name)?;
+        (raw.get() != "null").then_some(*raw)
+    }
+
+    /// The member as an object; `None` when it is missing or `null`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn object(&self, name: &str, path: &str) -> Result<Option<Self>, JsonError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(raw) if raw.get().starts_with('{') => Self::members(raw, path).map(Some),
+            Some(_) => Err(JsonError::new(path, "must be an object")),
+        }
+    }
+
+    /// The member as text; empty when it is missing, `null` or empty.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn text(&self, name: &str, path: &str) -> Result<Cow<'a, str>, JsonError> {
+        match self.get(name) {
+            None => Ok(Cow::Borrowed("")),
+            Some(raw) if raw.get().starts_with('"') => string(raw.get(), path),
+            Some(_) => Err(JsonError::new(path, "must be a string")),
+        }
+    }
+
+    /// Refuses names that differ only in case: readers that fold case would take either.
+    ///
+    /// # Errors
+    /// Names both.
+    pub fn refuse_case_twins(&self, path: &str) -> Result<(), JsonError> {
+        let mut seen: HashSet<String> = HashSet::with_capacity(self.0.len());
+        for (name, _) in &self.0 {
+            // Upper then lower also folds 'ſ' to 's' and the Kelvin sign to 'k', as Go's decoder does.
+            if !seen.insert(name.to_uppercase().to_lowercase()) {
+                return Err(JsonError::new(
+                    path,
+                    format!("has names that differ only in case from '{name}'"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+                let mut members = Vec::with_capacity(16);
+                while let Some(name) = map.next_key_seed(Name)? {
+                    members.push((name, map.next_value()?));
+                }
+                Ok(Object(members))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A string that borrows from the document where it has no escapes.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Elements<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Elements<'de>, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(raw) = seq.next_element()? {
+                    elements.push(raw);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(Each)
+    }
+}
+
+/// Checks one value and all below it. Each level reads its part again, so the cost is bytes × depth, and the depth
+/// is bounded.
+fn check<'a>(raw: &'a RawValue, path: &mut Vec<Cow<'a, str>>, depth: usize) -> Result<(), JsonError> {
+    match raw.get().as_bytes().first() {
+        Some(b'{' | b'[') if depth > MAX_DEPTH => {
+            Err(JsonError::new(&path.join("."), format!("is nested deeper than {MAX_DEPTH} levels")))
+        }
+        Some(b'{') => {
+            let object = Object::members(raw, &path.join("."))?;
+            let mut seen = HashSet::with_capacity(object.0.len());
+            for (name, value) in &object.0 {
+                if !seen.insert(name.as_ref()) {
+                    return Err(JsonError::new(&path.join("."), format!("has the name '{name}' twice")));
+                }
+                refuse_expansion(name, path)?;
+                path.push(name.clone());
+                check(value, path, depth + 1)?;
+                path.pop();
+            }
+            Ok(())
+        }
+        Some(b'[') => {
+            let elements: Elements<'a> =
+                serde_json::from_str(raw.get()).map_err(|e| JsonError::new(&path.join("."), words(&e)))?;
+            elements.0.into_iter().try_for_each(|element| check(element, path, depth + 1))
+        }
+        Some(b'"') => {
+            let text = string(raw.get(), "").map_err(|e| JsonError::new(&path.join("."), e.reason))?;
+            refuse_expansion(&text, path)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse_expansion(text: &str, path: &[Cow<'_, str>]) -> Result<(), JsonError> {
+    if text.contains(EXPANSION) {
+        return Err(JsonError::new(
+            &path.join("."),
+            format!("contains '{EXPANSION}', which Tekton would expand"),
+        ));
+    }
+    Ok(())
+}
+
+fn string<'a>(raw: &'a str, path: &str) -> Result<Cow<'a, str>, JsonError> {
+    let mut deserializer = serde_json::Deserializer::from_str(raw);
+    Name.deserialize(&mut deserializer).map_err(|e| JsonError::new(path, words(&e)))
+}
+
+/// The parser's words, without the position inside a part, which would mislead.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    format!("is not valid JSON: {text}")
+}
+
+/// Whether the text is a JSON object by the same rules; for embedded documents such as `configJson`.
+#[must_use]
+pub fn is_object(text: &[u8]) -> bool {
+    Object::read(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(text: &[u8]) -> String {
+        Object::read(text).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_not_i_json_is_refused_with_a_reason() {
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        let deep = format!("{{\"a\":{deep}}}");
+        let table: &[(&[u8], &str)] = &[
+            (b"", "is not valid JSON"),
+            (b"\xef\xbb\xbf{}", "byte order mark"),
+            (b"{\"a\":\"\xff\"}", "is not UTF-8 at byte 6"),
+            (br#"{"a":"\ud800"}"#, "a: is not valid JSON"),
+            (br#"{"\ud800":1}"#, "is not valid JSON"),
+            (br#"{"a":NaN}"#, "is not valid JSON"),
+            (br#"{"a":1,"a":2}"#, "has the name 'a' twice"),
+            (br#"{"a":1,"\u0061":2}"#, "has the name 'a' twice"),
+            (br#"{"x":[{"y":{"a":1,"a":2}}]}"#, "x.y: has the name 'a' twice"),
+            (br#"{} x"#, "is not valid JSON"),
+            (br#"{"a":1,}"#, "is not valid JSON"),
+            (br#"[1]"#, "is not a JSON object"),
+            (br#""a""#, "is not a JSON object"),
+            (br#"{"a":"$(tt.params.x)"}"#, "a: contains '$(tt.'"),
+            (br#"{"a":["$\u0028tt.params.x)"]}"#, "a: contains '$(tt.'"),
+            (br#"{"$(tt.x)":1}"#, "contains '$(tt.'"),
+            (b"{\"a\":\"\n\"}", "is not valid JSON"),
+            (deep.as_bytes(), "nested deeper than 64"),
+        ];
+        for (text, expected) in table {
+            let got = reason(text);
+            assert!(
+                got.contains(expected),
+                "{}: {got}",
+                String::from_utf8_lossy(&text[..text.len().min(60)])
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size_and_odd_but_valid_text_pass() {
+        for text in [
+            r#"{"a":1e400,"b":12345678901234567890123}"#,
+            r#" {"a":"\ud83d\ude00","b":{},"c":[]} "#,
+            r#"{"":""}"#,
+        ] {
+            assert_eq!(reason(text.as_bytes()), "", "{text}");
+        }
+    }
+
+    #[test]
+    fn names_that_differ_only_in_case_are_found_as_go_folds_them() {
+        for (text, twins) in [
+            (r#"{"id":1,"ID":2}"#, true),
+            ("{\"source\":1,\"\u{17f}ource\":2}", true),
+            ("{\"k\":1,\"\u{212a}\":2}", true),
+            (r#"{"id":1,"ids":2}"#, false),
+        ] {
+            let object = Object::read(text.as_bytes()).unwrap();
+            assert_eq!(object.refuse_case_twins("").is_err(), twins, "{text}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One configuration scheme for all services: defaults, overridden by a TOML file, by `TRANSPONDER_…` variables,
+//! by flags. An unknown key or a bad value is an error that names it and where it comes from.
+
+use std::{path::Path, time::Duration};
+
+use figment::{
+    Figment,
+    providers::{Env, Format as _, Serialized, Toml},
+    value::Dict,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The prefix of configuration variables; two underscores part the levels: `TRANSPONDER_EDGE__LISTEN`.
+pub const ENV_PREFIX: &str = "TRANSPONDER_";
+
+/// Configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("configuration: {0}")]
+pub struct ConfigError(pub String);
+
+/// Layers the configuration. `flags` are dotted keys with their values, as they came from the command line.
+///
+/// # Errors
+/// When the file cannot be read, or a value does not fit, or a key is unknown.
+pub fn load<T: Serialize + DeserializeOwned + Default>(
+    file: Option<&Path>,
+    flags: &[(String, String)],
+) -> Result<(T, Figment), ConfigError> {
+    let mut figment = Figment::from(Serialized::defaults(T::default()));
+    if let Some(path) = file {
+        if !path.is_file() {
+            return Err(ConfigError(format!("{} is not a file", path.display())));
+        }
+        figment = figment.merge(Toml::file_exact(path));
+    }
+    // TRANSPONDER_CONFIG names the file, TRANSPONDER_TOOL_… and …_BIN belong to the tests: only levelled names are ours.
+    let variables = Env::prefixed(ENV_PREFIX).filter(|key| key.as_str().contains("__")).split("__");
+    figment = figment.merge(variables);
+    for (key, value) in flags {
+        figment = figment.merge(Flag { key, value });
+    }
+    let value = figment.extract::<T>().map_err(|error| ConfigError(describe(error)))?;
+    Ok((value, figment))
+}
+
+/// One `--set key=value`.
+struct Flag<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+impl figment::Provider for Flag<'_> {
+    fn metadata(&self) -> figment::Metadata {
+        figment::Metadata::named(format!("flag --set {}", self.key))
+    }
+
+    fn data(&self) -> figment::Result<figment::value::Map<figment::Profile, Dict>> {
+        let value: figment::value::Value = self.value.parse().unwrap_or_else(|never| match never {});
+        let dict = figment::util::nest(self.key, value).into_dict().unwrap_or_default();
+        Ok(figment::value::Map::from([(figment::Profile::Default, dict)]))
+    }
+}
+
+fn describe(error: figment::Error) -> String {
+    error
+        .into_iter()
+        .map(|fault| {
+            let place =
+                if fault.path.is_empty() { String::new() } else { format!("{}: ", fault.path.join(".")) };
+            let source = fault.metadata.as_ref().map_or_else(String::new, |metadata| {
+                let file = metadata.source.as_ref().and_then(|s| s.file_path());
+                file.map_or_else(
+                    || format!(" (from {})", metadata.name),
+                    |f| format!(" (from {})", f.display()),
+                )
+            });
+            format!("{place}{}{source}", fault.kind)
+        })
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Durations in configuration: text with units, such as `10s`, `20m`, `1h 30m`; never a bare number.
+pub mod duration {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use super::Duration;
+
+    /// Reads a duration.
+    ///
+    /// # Errors
+    /// When the text is no duration or is negative.
+    pub fn parse(text: &str) -> Result<Duration, String> {
+        let wrong = || format!("'{text}' is not a duration such as \"10s\", \"20m\" or \"1h 30m\"");
+        let signed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+        Duration::try_from(signed).map_err(|_| wrong())
+    }
+
+    /// Writes a duration.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        let signed = jiff::SignedDuration::try_from(*value).unwrap_or(jiff::SignedDuration::MAX);
+        serializer.collect_str(&format_args!("{signed:#}"))
+    }
+
+    /// Reads a duration.
+    ///
+    /// # Errors
+    /// When the value is not text, or no duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Serialize, serde::Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields, default)]
+    struct Sample {
+        edge: Edge,
+    }
+
+    #[derive(Debug, Serialize, serde::Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields, default)]
+    struct Edge {
+        #[serde(with = "duration")]
+        idle: Duration,
+        burst: u32,
+    }
+
+    impl Default for Sample {
+        fn default() -> Self {
+            Self { edge: Edge::default() }
+        }
+    }
+
+    impl Default for Edge {
+        fn default() -> Self {
+            Self { idle: Duration::from_secs(90), burst: 500 }
+        }
+    }
+
+    fn set(key: &str, value: &str) -> Result<Sample, String> {
+        load::<Sample>(None, &[(key.into(), value.into())]).map(|(v, _)| v).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_flag_overrides_and_a_bad_one_is_named() {
+        assert_eq!(set("edge.idle", "1m 30s").unwrap().edge.idle, Duration::from_secs(90));
+        assert_eq!(set("edge.burst", "7").unwrap().edge.burst, 7);
+        for (key, value, expected) in [
+            ("edge.idle", "soon", "edge.idle: 'soon' is not a duration"),
+            ("edge.idle", "5", "edge.idle"),
+            ("edge.burst", "many", "edge.burst"),
+            ("edge.brust", "1", "unknown field"),
+        ] {
+            let error = set(key, value).unwrap_err();
+            assert!(error.contains(expected) && error.contains("flag --set"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_layered_under_flags_and_named_in_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("transponder.toml");
+        std::fs::write(&path, "[edge]\nidle = \"5s\"\nburst = 1\n").unwrap();
+        let (sample, _) = load::<Sample>(Some(&path), &[("edge.burst".into(), "2".into())]).unwrap();
+        assert_eq!(sample.edge, Edge { idle: Duration::from_secs(5), burst: 2 });
+        std::fs::write(&path, "[edge]\nidel = \"5s\"\n").unwrap();
+        let error = load::<Sample>(Some(&path), &[]).unwrap_err().to_string();
+        assert!(error.contains("idel") && error.contains("transponder.toml"), "{error}");
+    }
+}

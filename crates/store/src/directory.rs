@@ -1,0 +1,78 @@
+//! A data directory: private to its owner, on a local disk, used by one process at a time.
+
+use std::{
+    fs::{self, File, TryLockError},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::StoreError;
+
+/// File systems whose locks or syncs do not hold what SQLite needs (`statfs(2)` magic numbers).
+const NETWORK: [(i64, &str); 6] = [
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x517b, "SMB"),
+    (0x00c3_6400, "Ceph"),
+    (0x0102_1997, "9P"),
+];
+
+/// A locked data directory. Dropping it gives it free.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Makes the directory if needed (mode 0700) and locks it.
+    ///
+    /// # Errors
+    /// When it cannot be made, lies on a network file system, or another process uses it.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let wrong =
+            |problem: String| StoreError::Directory { directory: path.display().to_string(), problem };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| wrong(e.to_string()))?;
+        let kind = rustix::fs::statfs(path).map_err(|e| wrong(e.to_string()))?.f_type;
+        #[expect(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+        if let Some((_, name)) = NETWORK.iter().find(|(magic, _)| *magic == kind as i64) {
+            return Err(wrong(format!(
+                "lies on {name}; network file systems do not keep what is acknowledged"
+            )));
+        }
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(|e| wrong(e.to_string()))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(wrong("is in use by another process".into())),
+            Err(TryLockError::Error(error)) => Err(wrong(error.to_string())),
+        }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_used_by_one_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("edge");
+        let held = DataDirectory::open(&path).unwrap();
+        let error = DataDirectory::open(&path).unwrap_err();
+        assert!(error.to_string().contains("in use by another process"), "{error}");
+        drop(held);
+        assert!(DataDirectory::open(&path).is_ok());
+    }
+}

@@ -1,0 +1,248 @@
+//! The one writer of a file: many changes, one commit, one sync, then all answers.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::{Database, StoreError};
+
+/// Most changes in one commit.
+const BATCH: usize = 1024;
+/// Changes that may wait for the writer; beyond that, callers wait to hand theirs over.
+const QUEUE: usize = 4096;
+/// How often the log is copied back into the file while there is work.
+const CHECKPOINT: Duration = Duration::from_secs(1);
+/// The log is emptied as a whole once it has grown to this many pages.
+const LOG_PAGES: i64 = 8192;
+/// Pause between attempts to open a file that failed.
+const REOPEN: Duration = Duration::from_millis(500);
+
+/// How the store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Grows each time the file was opened anew after a failure: whoever keeps a picture of it in memory reads again.
+    pub generation: u64,
+    /// What keeps it from writing, if anything.
+    pub problem: Option<StoreError>,
+}
+
+/// A handle to the writer. Clones share it; the last one to be dropped ends it.
+#[derive(Clone)]
+pub struct Writer {
+    queue: mpsc::Sender<Box<dyn Change>>,
+    health: watch::Receiver<Health>,
+}
+
+/// A change on its way through the writer.
+trait Change: Send {
+    fn apply(&mut self, connection: &Connection) -> rusqlite::Result<()>;
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+struct Pending<F, T> {
+    apply: F,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<F, T> Change for Pending<F, T>
+where
+    F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
+    T: Send,
+{
+    fn apply(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.result = Some((self.apply)(connection)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let Self { result, reply, .. } = *self;
+        let answer = outcome.and_then(|()| result.ok_or(StoreError::Closed));
+        // Whoever asked may have gone; the change is on disk all the same.
+        let _ = reply.send(answer);
+    }
+}
+
+impl Writer {
+    /// Starts the writer of a file on a thread of its own.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or the thread not started.
+    pub fn start(database: Database) -> Result<Self, StoreError> {
+        let connection = database.connect_writer()?;
+        let (queue, changes) = mpsc::channel(QUEUE);
+        let (report, health) = watch::channel(Health { generation: 0, problem: None });
+        let name = database.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+        let work = Work { database, connection, changes, report, checkpointed: Instant::now() };
+        thread::Builder::new()
+            .name(format!("write-{name}"))
+            .spawn(move || work.run())
+            .map_err(|e| StoreError::Unavailable { action: "start its writer", problem: e.to_string() })?;
+        Ok(Self { queue, health })
+    }
+
+    /// Applies a change and answers when it is on disk. `apply` runs inside a transaction that it shares with others;
+    /// an error of its own is a value that it returns, a [`rusqlite::Error`] fails the whole batch.
+    ///
+    /// # Errors
+    /// When nothing was acknowledged. The change may have reached the disk nevertheless.
+    pub async fn write<T, F>(&self, apply: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let change = Box::new(Pending { apply, result: None, reply });
+        self.queue.send(change).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// How the store is, and how it changes.
+    #[must_use]
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+}
+
+struct Work {
+    database: Database,
+    connection: Connection,
+    changes: mpsc::Receiver<Box<dyn Change>>,
+    report: watch::Sender<Health>,
+    checkpointed: Instant,
+}
+
+impl Work {
+    fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.changes.blocking_recv_many(&mut batch, BATCH) > 0 {
+            match self.commit(&mut batch) {
+                Ok(()) => {
+                    for change in batch.drain(..) {
+                        change.finish(Ok(()));
+                    }
+                    self.report_problem(None);
+                    self.checkpoint();
+                }
+                Err(error) => self.fail(&mut batch, &error),
+            }
+        }
+        // Leaves one file behind, and no log to recover.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    }
+
+    fn commit(&mut self, batch: &mut [Box<dyn Change>]) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        for change in batch.iter_mut() {
+            change.apply(&transaction)?;
+        }
+        transaction.commit()
+    }
+
+    /// Nobody of the batch is acknowledged. The file is opened anew before anything else is written: what the failed
+    /// commit left behind is then known to SQLite, and to those who read again.
+    fn fail(&mut self, batch: &mut Vec<Box<dyn Change>>, error: &rusqlite::Error) {
+        let problem = StoreError::unavailable("write", error);
+        tracing::error!(file = %self.database.path().display(), %error, changes = batch.len(), "commit failed");
+        self.report_problem(Some(problem.clone()));
+        for change in batch.drain(..) {
+            change.finish(Err(problem.clone()));
+        }
+        loop {
+            match self.database.connect_writer() {
+                Ok(connection) => {
+                    self.connection = connection;
+                    self.report.send_modify(|health| health.generation += 1);
+                    return;
+                }
+                Err(error) => {
+                    self.report_problem(Some(error.clone()));
+                    // Whoever waits is answered, not kept.
+                    while let Ok(change) = self.changes.try_recv() {
+                        change.finish(Err(error.clone()));
+                    }
+                    thread::sleep(REOPEN);
+                }
+            }
+        }
+    }
+
+    fn report_problem(&self, problem: Option<StoreError>) {
+        self.report.send_if_modified(|health| {
+            let changed = health.problem != problem;
+            health.problem = problem;
+            changed
+        });
+    }
+
+    fn checkpoint(&mut self) {
+        if self.checkpointed.elapsed() < CHECKPOINT {
+            return;
+        }
+        self.checkpointed = Instant::now();
+        let passive = "PRAGMA wal_checkpoint(PASSIVE)";
+        let pages: rusqlite::Result<i64> = self.connection.query_row(passive, [], |row| row.get(1));
+        let emptied = match pages {
+            Ok(pages) if pages > LOG_PAGES => {
+                self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = emptied {
+            // Nothing is lost: the log holds it. The next commit will tell if the disk is at its end.
+            tracing::warn!(file = %self.database.path().display(), %error, "checkpoint failed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Schema;
+
+    const SCHEMA: Schema = Schema { migrations: &["CREATE TABLE a (x INTEGER PRIMARY KEY)"] };
+
+    fn insert(connection: &Connection, x: i64) -> rusqlite::Result<usize> {
+        connection.execute("INSERT INTO a (x) VALUES (?1)", [x])
+    }
+
+    #[tokio::test]
+    async fn what_is_answered_is_on_disk_and_a_failed_batch_acknowledges_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), "a.db", SCHEMA).unwrap();
+        let writer = Writer::start(database.clone()).unwrap();
+        writer.write(|c| insert(c, 1)).await.unwrap();
+        let count =
+            |c: &Connection| c.query_row("SELECT count(*) FROM a", [], |r| r.get::<_, i64>(0)).unwrap();
+        let reader = database.connect_reader().unwrap();
+        assert_eq!(count(&reader), 1);
+
+        assert!(writer.write(|c| insert(c, 1)).await.is_err());
+        let mut health = writer.health();
+        health.wait_for(|h| h.generation == 1).await.unwrap();
+        writer.write(|c| insert(c, 2)).await.unwrap();
+        assert_eq!(count(&reader), 2);
+        assert_eq!(writer.health().borrow().problem, None);
+    }
+
+    #[tokio::test]
+    async fn many_changes_share_a_commit_and_each_gets_its_own_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), "a.db", SCHEMA).unwrap();
+        let writer = Writer::start(database).unwrap();
+        let tasks: Vec<_> = (0..500)
+            .map(|x| {
+                let writer = writer.clone();
+                tokio::spawn(async move { writer.write(move |c| insert(c, x).map(|_| x)).await })
+            })
+            .collect();
+        for (x, task) in (0..).zip(tasks) {
+            assert_eq!(task.await.unwrap(), Ok(x));
+        }
+    }
+}
