@@ -1,0 +1,143 @@
+//! Posting until the edge has the event or the deadline is over.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use transponder_core::retry::Backoff;
+use url::Url;
+
+use crate::{
+    console::Console,
+    credential::{Credential, NoCredential, Wallet},
+    deadline::Deadline,
+    error::{Error, Problem},
+    post::{self, Meaning},
+    token::Token,
+    trust::Roots,
+};
+
+/// Between attempts. A relay that restarts is back within seconds.
+const ATTEMPTS: Backoff = Backoff { base: Duration::from_millis(200), cap: Duration::from_secs(5) };
+/// Between looks for a token. The API server serves others too.
+const LOOKS: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
+/// Longest wait that a server is granted; the deadline cuts it further.
+const MAX_ASKED: Duration = Duration::from_secs(30);
+/// How long a token that is newer than a refused one is waited for. A rotation reaches both sides within seconds or
+/// within minutes; waiting for the minutes would hold up every release of a cluster whose token is simply wrong.
+const NEWER_TOKEN: Duration = Duration::from_secs(3);
+
+/// How a delivery went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// HTTP status, 2xx.
+    pub status: u16,
+    /// How many posts it took.
+    pub attempts: u32,
+}
+
+/// What is needed to deliver.
+#[derive(Debug)]
+pub struct Courier<'a> {
+    /// Where to.
+    pub url: &'a Url,
+    /// Where the token comes from.
+    pub wallet: Wallet,
+    /// File of the relay's CAs; first choice before those of the Secret and the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The budget.
+    pub deadline: Deadline,
+}
+
+impl Courier<'_> {
+    /// Posts `body` until it is delivered.
+    ///
+    /// # Errors
+    /// When it is not: the deadline is over, the answer is final, or the configuration turns out wrong.
+    pub fn deliver(&self, body: &[u8], console: &mut Console<'_>) -> Result<Delivered, Error> {
+        let mut refused = Vec::new();
+        let mut attempts = 0;
+        let mut credential = self.credential(&mut refused, console)?;
+        let mut roots = self.roots(&credential)?;
+        loop {
+            attempts += 1;
+            let result = post::post(self.url, &roots, &credential.token, body, self.deadline.slice());
+            let (reason, asked) = match result {
+                Ok(answer) => {
+                    let summary = answer.summary(&credential.token);
+                    match answer.meaning() {
+                        Meaning::Delivered => return Ok(Delivered { status: answer.status, attempts }),
+                        Meaning::Never => {
+                            return Err(Error::Final(format!("the relay {summary}; that is final")));
+                        }
+                        Meaning::Unauthorized => {
+                            console.trouble(format!("attempt {attempts}: the relay {summary}"));
+                            refused.push(credential.token);
+                            credential = self.credential(&mut refused, console)?;
+                            roots = self.roots(&credential)?;
+                            continue;
+                        }
+                        Meaning::Again => (format!("the relay {summary}"), answer.retry_after),
+                    }
+                }
+                Err(error) => (format!("{}: {error}", credential.token.redact(self.url.as_str())), None),
+            };
+            let jittered = ATTEMPTS.delay(attempts, None, fastrand::f64());
+            let delay = jittered.max(asked.unwrap_or_default().min(MAX_ASKED));
+            console.trouble(format!("attempt {attempts}: {reason}"));
+            if !self.deadline.wait(delay) {
+                return Err(self.over(reason));
+            }
+        }
+    }
+
+    /// Waits for a credential: the first one until the deadline, a newer one than those refused for a little while.
+    fn credential(&self, refused: &mut [Token], console: &mut Console<'_>) -> Result<Credential, Error> {
+        let since = Instant::now();
+        let mut said = String::new();
+        for look in 1.. {
+            let why = match self.wallet.find(refused, self.deadline.slice()) {
+                Ok(credential) => {
+                    credential.check_origin(self.url)?;
+                    return Ok(credential);
+                }
+                Err(NoCredential::Unusable(problem)) => return Err(problem.into()),
+                Err(NoCredential::Yet(why)) => why,
+            };
+            if !refused.is_empty() && since.elapsed() >= NEWER_TOKEN {
+                return Err(Error::Final(format!(
+                    "the relay refuses the token (401), and there is no newer: {why}"
+                )));
+            }
+            if why != said {
+                console.trouble(format!("waiting for a token: {why}"));
+                said.clone_from(&why);
+            }
+            // At least half of the ceiling: jitter must not make this a hot loop.
+            let ceiling = LOOKS.ceiling(look);
+            if !self.deadline.wait(ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)) {
+                return Err(self.over(format!("no token: {why}")));
+            }
+        }
+        Err(self.over("no token".to_owned()))
+    }
+
+    fn roots(&self, credential: &Credential) -> Result<Roots, Error> {
+        if self.url.scheme() == "http" {
+            return Ok(Roots::built_in());
+        }
+        if let Some(path) = &self.ca_file {
+            let name = format!("RELAY_CA_FILE {}", path.display());
+            let roots = Roots::from_file(path).map_err(|error| Problem::new(name, error.to_string()))?;
+            if let Some(roots) = roots {
+                return Ok(roots);
+            }
+        }
+        Ok(credential.roots.clone().unwrap_or_else(Roots::system))
+    }
+
+    fn over(&self, last: String) -> Error {
+        Error::Deadline { total: self.deadline.total(), last }
+    }
+}
