@@ -1,0 +1,29 @@
+//! The harness: starts any part of a release's way on free loopback ports, and waits for conditions, never for time.
+//!
+//! * [`Process`] runs a program with its logs captured and shows them when the test fails;
+//! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
+//! * [`Jaeger`] and [`Prometheus`] are the real ones; [`curl`], [`grpcurl`] and [`Run`] call real clients;
+//! * [`eventually`] waits, and says what it saw last when it waited in vain.
+//!
+//! Everything here reports trouble by panicking in the test that asked: a test has no use for an error it would only
+//! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
+
+mod broker;
+mod eventually;
+mod jaeger;
+mod locate;
+mod otlp;
+pub mod ports;
+mod process;
+mod prometheus;
+mod run;
+mod server;
+
+pub use broker::{Answer, Behaviour, Broker, Received};
+pub use eventually::{LONG, SHORT, eventually};
+pub use jaeger::Jaeger;
+pub use locate::{product, tool};
+pub use otlp::{Export, OtlpReceiver, OtlpReply, Protocol, ReceivedSpan};
+pub use process::Process;
+pub use prometheus::{Prometheus, Sample, Target};
+pub use run::{HttpResponse, Ran, Run, curl, grpcurl, grpcurl_v1alpha, http};

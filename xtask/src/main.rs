@@ -1,0 +1,48 @@
+//! Developer tasks, run as `cargo xtask <task>`.
+//!
+//! One module per task. Nothing here is part of the product, and no task needs more than Rust, Go, Node, Python
+//! and the system's packages.
+
+mod baseline;
+mod checks;
+mod command;
+mod report;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer tasks of Transponder")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Set up the programs that tests run against, in a cache outside the tree
+    Tools(tools::Arguments),
+    /// Run every check and every test suite, or the chosen ones
+    Test(test::Arguments),
+    /// Write the image that `buf breaking` compares with; part of making a release
+    Baseline(baseline::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Tools(arguments) => tools::run(&arguments),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Baseline(arguments) => baseline::run(&arguments),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

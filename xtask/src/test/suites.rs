@@ -1,0 +1,142 @@
+//! The test suites: which there are, and what each needs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::libtest;
+use crate::{command, report::Outcome, tools::Toolbox, workspace};
+
+/// A suite that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+
+/// The tools that a suite needs. One that is not listed is given [`BASE`].
+const NEEDS: &[(&str, &[&str])] = &[
+    ("unit", &[]),
+    ("doc", &[]),
+    ("harness", &["curl", "grpcurl", "grpcurl-v1alpha", "jaeger", "prometheus"]),
+    ("tempo", &["curl", "tempo"]),
+];
+
+/// What can be had everywhere.
+const BASE: &[&str] = &["curl", "jq", "grpcurl", "grpcurl-v1alpha", "jaeger", "prometheus"];
+
+/// One suite.
+pub(super) struct Suite {
+    /// Its name: that of its file in `tests/tests`, or `unit` or `doc`.
+    pub(super) name: String,
+    /// The tools without which it is skipped.
+    pub(super) tools: &'static [&'static str],
+    /// What `cargo test --workspace` is told, so that it runs this suite and nothing else.
+    selection: Vec<String>,
+}
+
+/// All suites of this tree.
+pub(super) fn discover(root: &Path) -> Result<Vec<Suite>> {
+    let mut unit = vec!["--lib".to_owned(), "--bins".to_owned()];
+    // Packages other than `tests` may have test files too; they belong to the package and run with its own tests.
+    for group in ["crates", "services"] {
+        for package in entries(&root.join(group))? {
+            unit.extend(
+                test_files(&package.join("tests"))?.into_iter().flat_map(|file| ["--test".to_owned(), file]),
+            );
+        }
+    }
+    let mut suites = vec![suite("unit", unit), suite("doc", vec!["--doc".to_owned()])];
+    for file in test_files(&root.join("tests/tests"))? {
+        suites.push(suite(&file, vec!["--test".to_owned(), file.clone()]));
+    }
+    Ok(suites)
+}
+
+impl Suite {
+    /// Runs the suite, unless a tool that it needs cannot be had.
+    pub(super) fn run(
+        &self,
+        root: &Path,
+        toolbox: &Toolbox,
+        products: &[(&'static str, PathBuf)],
+        filter: &[String],
+    ) -> Result<Outcome> {
+        let mut test = workspace::cargo(root);
+        test.args(["test", "--workspace", "--no-fail-fast"]).args(&self.selection).arg("--").args(filter);
+        test.envs(products.iter().map(|(variable, path)| (*variable, path)));
+        for tool in self.tools {
+            match toolbox.wait(tool) {
+                Ok(programs) => {
+                    test.envs(programs.into_iter().map(|program| (variable(program.name), program.path)));
+                }
+                Err(reason) => return Ok(Outcome::Skipped(format!("needs {tool}: {reason}"))),
+            }
+        }
+        let mut tests = libtest::read(&command::merged(&mut test, &self.name, LIMIT)?);
+        let none = tests.passed + tests.failed + tests.ignored == 0;
+        if none && filter.is_empty() && self.name != "doc" {
+            tests.failed = 1;
+            tests.output.push_str("\nthis suite has no tests");
+        }
+        Ok(Outcome::Tests(tests))
+    }
+}
+
+/// The variable by which tests find a program: `TRANSPONDER_TOOL_GRPCURL_V1ALPHA`.
+fn variable(program: &str) -> String {
+    format!("TRANSPONDER_TOOL_{}", program.to_uppercase().replace('-', "_"))
+}
+
+fn suite(name: &str, selection: Vec<String>) -> Suite {
+    let tools = NEEDS.iter().find(|(listed, _)| *listed == name).map_or(BASE, |(_, tools)| *tools);
+    Suite { name: name.to_owned(), tools, selection }
+}
+
+/// Names of the test programs in a `tests` folder, in order; none if there is no such folder.
+fn test_files(folder: &Path) -> Result<Vec<String>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let rust = entries(folder)?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    Ok(rust.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    let mut paths = list.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_are_the_files_of_the_tests_package_and_the_packages_own_tests() {
+        let root = tempfile::tempdir().unwrap();
+        for file in [
+            "tests/tests/crash.rs",
+            "tests/tests/helper/mod.rs",
+            "services/edge/tests/wire.rs",
+            "crates/core/lib.rs",
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let suites = discover(root.path()).unwrap();
+        let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
+        assert_eq!(names, ["unit", "doc", "crash"]);
+        assert_eq!(suites[0].selection, ["--lib", "--bins", "--test", "wire"]);
+        assert_eq!(suites[2].tools, BASE);
+    }
+
+    #[test]
+    fn a_program_has_a_variable_of_its_own() {
+        assert_eq!(variable("grpcurl-v1alpha"), "TRANSPONDER_TOOL_GRPCURL_V1ALPHA");
+    }
+}

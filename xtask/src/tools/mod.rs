@@ -1,0 +1,153 @@
+//! The programs that tests run against: which, in which version, and from where.
+//!
+//! Each lives in a folder of its own, `<cache>/<name>-<version>`, made under a temporary name and renamed, so that a
+//! broken download is never used. The cache is `~/.cache/transponder-tools`; `TRANSPONDER_TOOLS` moves it. Checksums
+//! are those of the registries: `tools/go/go.sum`, `tools/npm/package-lock.json`, `tools/pypi/requirements.txt`, and
+//! Debian's signed package lists.
+
+mod cache;
+mod install;
+mod toolbox;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+pub(crate) use toolbox::Toolbox;
+
+use crate::report::{Outcome, Report};
+
+/// One tool: a name and what it takes to have it.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// What suites and `cargo xtask tools` call it.
+    pub(crate) name: &'static str,
+    /// The pinned version; empty for what comes with the system or is given.
+    version: &'static str,
+    source: Source,
+    programs: &'static [Program],
+}
+
+/// One program of a tool. Tests find it through the variable `TRANSPONDER_TOOL_<NAME>`.
+#[derive(Debug)]
+struct Program {
+    /// The program's name, in the cache's `bin` as well.
+    name: &'static str,
+    /// Where it lies in the tool's folder; `{arch}` is npm's word for this machine. Unused for system tools.
+    path: &'static str,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Built by `go build` in the module `tools/go`: the package.
+    Go(&'static str),
+    /// Installed from `tools/npm`.
+    Npm,
+    /// One file out of the source archive named in `tools/pypi`.
+    Pypi,
+    /// Debian packages, downloaded and unpacked but not installed: they would start services.
+    Debian(&'static [&'static str]),
+    /// On the system, or installed there by apt when this is root.
+    System,
+    /// A binary named by this variable; it is in no registry.
+    Given(&'static str),
+}
+
+/// All tools, quick ones first: they are set up in this order.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool { name: "curl", version: "", source: Source::System, programs: &[program("curl", "")] },
+    Tool { name: "jq", version: "", source: Source::System, programs: &[program("jq", "")] },
+    Tool {
+        name: "buf",
+        version: "1.75.0",
+        source: Source::Npm,
+        programs: &[program("buf", "node_modules/@bufbuild/buf-linux-{arch}/bin/buf")],
+    },
+    Tool {
+        name: "prometheus",
+        version: "2.42.0",
+        source: Source::Debian(&["prometheus=2.42.0*"]),
+        programs: &[program("prometheus", "usr/bin/prometheus"), program("promtool", "usr/bin/promtool")],
+    },
+    Tool {
+        name: "wrk",
+        version: "4.1.0",
+        source: Source::Debian(&["wrk=4.1.0*", "libluajit-5.1-2", "libluajit-5.1-common"]),
+        programs: &[program("wrk", "usr/bin/wrk")],
+    },
+    Tool {
+        name: "faketime",
+        version: "0.9.10",
+        source: Source::Debian(&["libfaketime=0.9.10*"]),
+        // The library, for LD_PRELOAD: the `faketime` program knows it only where Debian installs it.
+        programs: &[program("libfaketime", "usr/lib/libfaketime.so.1")],
+    },
+    Tool {
+        name: "grpcurl-v1alpha",
+        version: "1.8.6",
+        source: Source::Pypi,
+        programs: &[program("grpcurl-v1alpha", "grpcurl")],
+    },
+    Tool {
+        name: "grpcurl",
+        version: "1.9.3",
+        source: Source::Go("github.com/fullstorydev/grpcurl/cmd/grpcurl"),
+        programs: &[program("grpcurl", "grpcurl")],
+    },
+    Tool {
+        name: "jaeger",
+        version: "1.76.0",
+        source: Source::Go("github.com/jaegertracing/jaeger/cmd/jaeger"),
+        programs: &[program("jaeger", "jaeger")],
+    },
+    Tool {
+        name: "tempo",
+        version: "",
+        source: Source::Given("TEMPO_BIN"),
+        programs: &[program("tempo", "")],
+    },
+];
+
+const fn program(name: &'static str, path: &'static str) -> Program {
+    Program { name, path }
+}
+
+/// What `cargo xtask tools` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Tools to set up; none means all
+    names: Vec<String>,
+}
+
+/// Sets tools up and prints where each is.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let chosen: Vec<&'static str> = if arguments.names.is_empty() {
+        TOOLS.iter().map(|tool| tool.name).collect()
+    } else {
+        arguments.names.iter().map(|name| find(name).map(|tool| tool.name)).collect::<Result<_>>()?
+    };
+    let toolbox = Toolbox::prepare(&chosen)?;
+    let mut report = Report::default();
+    for name in chosen {
+        report.step(name, || match toolbox.wait(name) {
+            Ok(programs) => {
+                for program in programs {
+                    crate::report::line(&format!("      {}", program.path.display()));
+                }
+                Ok(Outcome::Passed)
+            }
+            // Asked for by name it must be there; among all of them a run can do without.
+            Err(reason) if arguments.names.is_empty() => Ok(Outcome::Skipped(reason)),
+            Err(reason) => Ok(Outcome::Failed(reason)),
+        });
+    }
+    Ok(if report.finish() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn find(name: &str) -> Result<&'static Tool> {
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
+        let known: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+        bail!("no tool is called `{name}`; there are {}", known.join(", "));
+    };
+    Ok(tool)
+}
