@@ -1,16 +1,15 @@
 //! Runs programs with their output captured, a limit in time, and a sign of life while they run.
 
 use std::{
-    fs::File,
-    io::{IsTerminal as _, Read as _, Seek as _},
-    os::unix::process::CommandExt as _,
-    process::{Child, Command, ExitStatus, Stdio},
+    fs::{self, File},
+    io::{Read as _, Seek as _},
+    process::{Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::report;
 
@@ -70,12 +69,6 @@ pub(crate) fn succeed(command: &mut Command, name: &str, limit: Duration) -> Res
 }
 
 fn wait(command: &mut Command, name: &str, limit: Duration) -> Result<(ExitStatus, Option<Duration>)> {
-    // A group of its own, so that what a hung test started is ended with it. On a terminal the group stays ours:
-    // Ctrl-C must reach the children.
-    let grouped = !std::io::stdin().is_terminal();
-    if grouped {
-        command.process_group(0);
-    }
     let started = Instant::now();
     let mut mention = SIGN_OF_LIFE;
     let mut child =
@@ -86,7 +79,7 @@ fn wait(command: &mut Command, name: &str, limit: Duration) -> Result<(ExitStatu
         }
         let elapsed = started.elapsed();
         if elapsed > limit {
-            end(&child, grouped)?;
+            kill_tree(child.id())?;
             return Ok((child.wait()?, Some(limit)));
         }
         if elapsed > mention {
@@ -98,14 +91,36 @@ fn wait(command: &mut Command, name: &str, limit: Duration) -> Result<(ExitStatu
     }
 }
 
-fn end(child: &Child, grouped: bool) -> Result<()> {
-    let pid = Pid::from_child(child);
-    if grouped {
-        kill_process_group(pid, Signal::KILL)?;
-    } else {
-        kill_process(pid, Signal::KILL)?;
+/// Kills a program with all that it started: a hung test leaves its servers running otherwise.
+///
+/// A process group would be simpler to kill, but what ends this task (Ctrl-C, a CI runner) would not reach it.
+fn kill_tree(root: u32) -> Result<()> {
+    let parents = parents()?;
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = tree.get(next) {
+        tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    for pid in tree.into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        // It may have ended by itself meanwhile.
+        let _ = kill_process(pid, Signal::KILL);
     }
     Ok(())
+}
+
+/// All processes, each with its parent.
+fn parents() -> Result<Vec<(u32, u32)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // `pid (name) state ppid …`, where the name may hold anything, a parenthesis too.
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        found.extend(parent.map(|parent| (pid, parent)));
+    }
+    Ok(found)
 }
 
 fn text(mut file: File) -> Result<String> {
@@ -120,14 +135,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_over_its_limit_is_ended_with_its_output_kept() {
+    fn a_program_over_its_limit_is_ended_with_its_children_and_its_output_is_kept() {
         let limit = Duration::from_millis(300);
         let mut shell = Command::new("sh");
-        shell.args(["-c", "echo started; sleep 60 & wait"]);
+        shell.args(["-c", "echo started; sleep 60 & echo $!; wait"]);
         let finished = merged(&mut shell, "sleep", limit).unwrap();
         assert!(!finished.success());
-        assert!(finished.text().starts_with("ended after"), "{}", finished.text());
-        assert!(finished.text().contains("started"));
+        let text = finished.text();
+        assert!(text.starts_with("ended after") && text.contains("started"), "{text}");
+        let child = text.lines().last().unwrap();
+        let started = Instant::now();
+        // Reaped by whoever it was handed to; until then a zombie without a command line.
+        while !fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default().is_empty() {
+            assert!(started.elapsed() < Duration::from_secs(10), "{child} still runs");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

@@ -11,7 +11,10 @@ use crate::{command, report::Outcome, workspace};
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 pub(super) fn format(context: &Context<'_>) -> Result<Outcome> {
-    passes(workspace::cargo(context.root).args(["fmt", "--all", "--check"]), "rustfmt")
+    passes(
+        workspace::cargo(context.root).args(["fmt", "--all", "--check", "--", "--color", "never"]),
+        "rustfmt",
+    )
 }
 
 pub(super) fn clippy(context: &Context<'_>) -> Result<Outcome> {
