@@ -1,0 +1,61 @@
+//! Configuration: section `[dora]`.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use transponder_core::ClusterName;
+use transponder_runtime::config::duration;
+
+/// How the DoraRecorder counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Address of the gRPC listener.
+    pub listen: SocketAddr,
+    /// Directory of `dora.db`: on a local disk, used by one process at a time.
+    pub data_directory: PathBuf,
+    /// How long a new stream's series stand at 0 before they show what is counted, so that `increase()` sees the first
+    /// release: at least two scrapes. Streams keep the hold they were born with.
+    #[serde(with = "duration")]
+    pub zero_hold: Duration,
+    /// Value of the label `cluster` for releases of this cluster's own Argo CD, which are read on Kubernetes alone.
+    /// Absent: there are none.
+    pub local_cluster: Option<ClusterName>,
+    /// How many streams, and with them series, there may be.
+    pub budgets: Budgets,
+}
+
+/// Bounds of the label sets. A stream is one combination of app namespace, app, env and cluster, and makes about 25
+/// series. Streams that exist are never evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budgets {
+    /// Streams in all.
+    pub streams: u32,
+    /// Streams of one cluster.
+    pub streams_per_cluster: u32,
+    /// Streams of one app namespace.
+    pub streams_per_app_namespace: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8445)),
+            data_directory: "/var/lib/transponder/dora-recorder".into(),
+            zero_hold: Duration::from_secs(90),
+            local_cluster: None,
+            budgets: Budgets::default(),
+        }
+    }
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { streams: 20_000, streams_per_cluster: 5_000, streams_per_app_namespace: 2_000 }
+    }
+}

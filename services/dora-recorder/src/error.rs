@@ -1,0 +1,87 @@
+//! What goes wrong: at the start, and with one verdict.
+
+use std::path::PathBuf;
+
+use transponder_runtime::{Fault, tls::TlsError};
+use transponder_store::StoreError;
+
+/// What keeps the service from starting or running.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The mesh identity cannot be used.
+    #[error("dora-recorder: mesh identity: {0}")]
+    Identity(#[from] TlsError),
+    /// The list of callers cannot be used.
+    #[error("dora-recorder: {0}")]
+    Callers(String),
+    /// The store cannot be opened.
+    #[error("dora-recorder: {}: {source}", directory.display())]
+    Store {
+        /// The data directory.
+        directory: PathBuf,
+        /// Why.
+        source: StoreError,
+    },
+    /// The listener cannot be bound.
+    #[error("dora-recorder: {0}")]
+    Listen(#[from] std::io::Error),
+    /// The server failed as a whole.
+    #[error("dora-recorder: gRPC server: {0}")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// A budget of streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Budget {
+    All,
+    Cluster,
+    AppNamespace,
+}
+
+impl Budget {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Cluster => "cluster",
+            Self::AppNamespace => "app_namespace",
+        }
+    }
+
+    fn setting(self) -> &'static str {
+        match self {
+            Self::All => "dora.budgets.streams",
+            Self::Cluster => "dora.budgets.streams_per_cluster",
+            Self::AppNamespace => "dora.budgets.streams_per_app_namespace",
+        }
+    }
+}
+
+/// Why a verdict was not counted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// There is no room for another stream.
+    #[error("no room for another stream: {} {limit} is reached", budget.setting())]
+    Full { budget: Budget, limit: u32 },
+    /// It could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Others kept changing the stream.
+    #[error("the stream is being changed by others")]
+    Contended,
+    /// The process is stopping.
+    #[error("the service is stopping")]
+    Stopping,
+}
+
+impl From<RecordError> for Fault {
+    fn from(error: RecordError) -> Self {
+        match &error {
+            // No RetryInfo: waiting makes no room, an operator does.
+            RecordError::Full { .. } => Self::exhausted(error.to_string()).reason("LABEL_BUDGET"),
+            // What SQLite says is for the log: it names paths.
+            RecordError::Store(_) => Self::unavailable("the count cannot be stored now").reason("STORE"),
+            RecordError::Contended => Self::unavailable(error.to_string()).reason("CONTENDED"),
+            RecordError::Stopping => Self::unavailable(error.to_string()).reason("STOPPING"),
+        }
+    }
+}

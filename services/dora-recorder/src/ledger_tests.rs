@@ -1,0 +1,231 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+use transponder_core::{AppName, EnvName, ReleaseKey, Timestamp};
+use transponder_runtime::Context;
+use transponder_store::Health;
+
+use super::*;
+use crate::{
+    state::Outcome,
+    store::{Answer, SqliteStore},
+};
+
+/// Two clocks that stand where they are put.
+#[derive(Clone)]
+struct Hands(Arc<Mutex<(Timestamp, Duration)>>);
+
+impl Hands {
+    fn at(second: i64) -> Self {
+        Self(Arc::new(Mutex::new((at(second), Duration::from_secs(5)))))
+    }
+
+    fn pass(&self, wall: i64, monotonic: u64) {
+        let mut hands = self.0.lock().unwrap();
+        hands.0 = hands.0.checked_add(jiff::SignedDuration::from_secs(wall)).unwrap();
+        hands.1 += Duration::from_secs(monotonic);
+    }
+}
+
+impl Clock for Hands {
+    fn wall(&self) -> Timestamp {
+        self.0.lock().unwrap().0
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.lock().unwrap().1
+    }
+}
+
+/// The real store, whose answer to a write that arrived can be lost, as a failed sync loses it.
+struct Forgetful {
+    store: SqliteStore,
+    loses: AtomicBool,
+}
+
+impl StreamStore for Forgetful {
+    fn load(&self) -> Answer<'_, Vec<Stored>> {
+        self.store.load()
+    }
+
+    fn find<'a>(&'a self, stream: &'a Stream) -> Answer<'a, Option<Stored>> {
+        self.store.find(stream)
+    }
+
+    fn save(&self, update: Update) -> Answer<'_, Saved> {
+        Box::pin(async move {
+            let saved = self.store.save(update).await?;
+            if self.loses.load(Ordering::SeqCst) {
+                return Err(StoreError::Unavailable { action: "write", problem: "disk I/O error".into() });
+            }
+            Ok(saved)
+        })
+    }
+
+    fn probe(&self) -> Answer<'_, ()> {
+        self.store.probe()
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.store.health()
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn stream(namespace: &str, app: &str, cluster: &str) -> Stream {
+    Stream {
+        app_namespace: AppNamespace::new(namespace).unwrap(),
+        app: AppName::new(app).unwrap(),
+        env: EnvName::new("prod").unwrap(),
+        cluster: ClusterName::new(cluster).unwrap(),
+    }
+}
+
+fn shop() -> Stream {
+    stream("app-shop-cicd", "shop", "kind-prod")
+}
+
+fn verdict(release: u8, outcome: Outcome, finished: i64) -> Verdict {
+    let finished_at = at(finished);
+    Verdict {
+        release: ReleaseKey::from_bytes([release; 20]),
+        outcome,
+        finished_at,
+        first_finished_at: finished_at,
+        flow_start: Some(at(finished - 60)),
+        received_at: finished_at,
+    }
+}
+
+async fn open(directory: &std::path::Path, config: &Config, clock: &Hands) -> Arc<Ledger> {
+    ledger(Arc::new(SqliteStore::open(directory).unwrap()), config, clock).await
+}
+
+async fn ledger(store: Arc<dyn StreamStore>, config: &Config, clock: &Hands) -> Arc<Ledger> {
+    let metrics = Metrics::register(&Context::new());
+    Ledger::load(store, config, Arc::new(clock.clone()), metrics).await.unwrap()
+}
+
+fn shown(ledger: &Ledger) -> Totals {
+    let shown = ledger.view().shown();
+    assert_eq!(shown.len(), 1);
+    shown[0].totals
+}
+
+#[tokio::test]
+async fn a_new_stream_stands_at_zero_for_the_hold_and_keeps_its_remainder_over_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (config, clock) = (Config::default(), Hands::at(0));
+    {
+        let ledger = open(directory.path(), &config, &clock).await;
+        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        assert_eq!(shown(&ledger), Totals::default());
+        clock.pass(60, 60);
+        assert_eq!(shown(&ledger).succeeded, 0);
+    }
+    let ledger = open(directory.path(), &config, &clock).await;
+    clock.pass(0, 29);
+    assert_eq!(shown(&ledger).succeeded, 0);
+    clock.pass(0, 1);
+    assert_eq!(shown(&ledger).succeeded, 1);
+}
+
+#[tokio::test]
+async fn what_was_shown_is_not_taken_back_by_a_wall_clock_that_jumps_or_a_longer_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Hands::at(0);
+    {
+        let ledger = open(directory.path(), &Config::default(), &clock).await;
+        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        clock.pass(90, 90);
+        assert_eq!(shown(&ledger).succeeded, 1);
+        clock.pass(-86_400, 0);
+        assert_eq!(shown(&ledger).succeeded, 1);
+        clock.pass(86_400, 0);
+    }
+    let longer = Config { zero_hold: Duration::from_secs(3_600), ..Config::default() };
+    assert_eq!(shown(&*open(directory.path(), &longer, &clock).await).succeeded, 1);
+}
+
+#[tokio::test]
+async fn a_write_whose_end_is_unknown_is_not_counted_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(Forgetful {
+        store: SqliteStore::open(directory.path()).unwrap(),
+        loses: AtomicBool::new(true),
+    });
+    let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
+    let ledger = ledger(store.clone(), &config, &Hands::at(0)).await;
+    let first = verdict(1, Outcome::Succeeded, 0);
+    assert!(matches!(ledger.record(shop(), first).await, Err(RecordError::Store(_))));
+    assert!(ledger.view().shown().is_empty(), "what was not acknowledged is not shown");
+    store.loses.store(false, Ordering::SeqCst);
+    assert_eq!(ledger.record(shop(), first).await, Ok(Disposition::Repeated));
+    assert_eq!(shown(&ledger).succeeded, 1);
+
+    store.loses.store(true, Ordering::SeqCst);
+    assert!(ledger.record(shop(), verdict(2, Outcome::Failed, 5)).await.is_err());
+    assert_eq!(shown(&ledger).failed, 0);
+    ledger.refresh().await.unwrap();
+    assert_eq!(shown(&ledger).failed, 1);
+}
+
+#[tokio::test]
+async fn budgets_refuse_new_streams_and_never_one_that_exists() {
+    let directory = tempfile::tempdir().unwrap();
+    let budgets = Budgets { streams: 4, streams_per_cluster: 3, streams_per_app_namespace: 2 };
+    let (config, clock) = (Config { budgets, ..Config::default() }, Hands::at(0));
+    let ledger = open(directory.path(), &config, &clock).await;
+    let record = |namespace, app, cluster, release| {
+        let (ledger, stream) = (ledger.clone(), stream(namespace, app, cluster));
+        async move { ledger.record(stream, verdict(release, Outcome::Failed, 0)).await }
+    };
+    let full = |budget, limit| Err(RecordError::Full { budget, limit });
+    assert_eq!(record("app-a-cicd", "one", "c1", 1).await, Ok(Disposition::New));
+    assert_eq!(record("app-a-cicd", "two", "c1", 1).await, Ok(Disposition::New));
+    assert_eq!(record("app-a-cicd", "three", "c2", 1).await, full(Budget::AppNamespace, 2));
+    assert_eq!(record("app-b-cicd", "one", "c1", 1).await, Ok(Disposition::New));
+    assert_eq!(record("app-c-cicd", "one", "c1", 1).await, full(Budget::Cluster, 3));
+    assert_eq!(record("app-c-cicd", "one", "c2", 1).await, Ok(Disposition::New));
+    assert_eq!(record("app-d-cicd", "one", "c3", 1).await, full(Budget::All, 4));
+    assert_eq!(record("app-a-cicd", "one", "c1", 2).await, Ok(Disposition::New));
+    drop(ledger);
+    let smaller = Config { budgets: Budgets { streams: 1, ..budgets }, ..config };
+    assert_eq!(open(directory.path(), &smaller, &clock).await.view().shown().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_interleaving_of_streams_gives_the_same_totals_and_repetition_none_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
+    let ledger = open(directory.path(), &config, &Hands::at(0)).await;
+    let tasks: Vec<_> = (0..40)
+        .map(|number| {
+            let (ledger, stream) = (ledger.clone(), stream("app-a-cicd", &format!("app-{number}"), "c1"));
+            tokio::spawn(async move {
+                for release in 0..20 {
+                    let outcome = if release % 3 == 0 { Outcome::Failed } else { Outcome::Succeeded };
+                    let verdict = verdict(release, outcome, 100 * i64::from(release));
+                    let (first, second) = tokio::join!(
+                        ledger.record(stream.clone(), verdict),
+                        ledger.record(stream.clone(), verdict)
+                    );
+                    let counted = [first.unwrap(), second.unwrap()];
+                    assert!(counted.contains(&Disposition::New) && counted.contains(&Disposition::Repeated));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let shown = ledger.view().shown();
+    assert_eq!(shown.len(), 40);
+    for Shown { totals, .. } in shown {
+        assert_eq!((totals.succeeded, totals.failed), (13, 7));
+        assert_eq!((totals.restore.count(), totals.restore.sum), (7, Duration::from_secs(700)));
+    }
+}

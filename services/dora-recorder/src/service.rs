@@ -1,0 +1,98 @@
+//! The gRPC service: decode, call, encode.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use transponder_core::{Caller, Phase, Stream, caller::Method};
+use transponder_proto::{
+    convert::{self, FieldError},
+    v1::{self, dora_recorder_server::DoraRecorder},
+};
+use transponder_runtime::{
+    Clock, Fault,
+    auth::{authorize, authorize_namespace},
+};
+
+use crate::{
+    error::RecordError,
+    ledger::Ledger,
+    state::{Disposition, Outcome, Verdict},
+};
+
+pub(crate) struct Service {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+#[tonic::async_trait]
+impl DoraRecorder for Service {
+    async fn record_outcome(
+        &self,
+        request: Request<v1::RecordOutcomeRequest>,
+    ) -> Result<Response<v1::RecordOutcomeResponse>, Status> {
+        let caller = authorize(&request, Method::RecordOutcome)?;
+        let (stream, verdict) = self.verdict(request.get_ref(), &caller).map_err(Fault::from)?;
+        authorize_namespace(&caller, &stream.app_namespace)?;
+        match self.ledger.record(stream.clone(), verdict).await {
+            Ok(disposition) => {
+                let release = verdict.release;
+                tracing::debug!(%caller, source = stream.source(), %release, outcome = ?verdict.outcome, ?disposition, "verdict");
+                Ok(Response::new(v1::RecordOutcomeResponse { disposition: encode(disposition).into() }))
+            }
+            Err(error) => {
+                refused(&caller, &stream, &error);
+                Err(Fault::from(error).into())
+            }
+        }
+    }
+
+    async fn expect(
+        &self,
+        request: Request<v1::ExpectRequest>,
+    ) -> Result<Response<v1::ExpectResponse>, Status> {
+        authorize(&request, Method::Expect)?;
+        let message = "Expect needs Kubernetes: it reads the Argo CD Applications of this cluster, and this service runs without one";
+        Err(Fault::precondition(message).reason("NOT_ON_KUBERNETES").into())
+    }
+}
+
+impl Service {
+    fn verdict(
+        &self,
+        request: &v1::RecordOutcomeRequest,
+        caller: &Caller,
+    ) -> Result<(Stream, Verdict), FieldError> {
+        let release = convert::release(request.release.as_ref(), caller.app_namespace())?;
+        let phase = convert::terminal_phase(request.phase, "phase")?;
+        let outcome = Outcome::of(phase).ok_or_else(|| FieldError::required("phase"))?;
+        let finished_at = convert::time(request.finished_at.as_ref(), "finished_at")?;
+        let first = convert::optional_time(request.first_finished_at.as_ref(), "first_finished_at")?;
+        if phase == Phase::Failed && first.is_some_and(|first| first > finished_at) {
+            return Err(FieldError::new("first_finished_at", "must not be after finished_at"));
+        }
+        let verdict = Verdict {
+            release: release.key(),
+            outcome,
+            finished_at,
+            first_finished_at: first.unwrap_or(finished_at),
+            flow_start: convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?,
+            received_at: convert::optional_time(request.received_at.as_ref(), "received_at")?
+                .unwrap_or_else(|| self.clock.wall()),
+        };
+        Ok((release.stream, verdict))
+    }
+}
+
+fn refused(caller: &Caller, stream: &Stream, error: &RecordError) {
+    tracing::warn!(%caller, source = stream.source(), %error, "verdict not counted");
+}
+
+fn encode(disposition: Disposition) -> v1::Disposition {
+    match disposition {
+        Disposition::New => v1::Disposition::New,
+        Disposition::Repeated => v1::Disposition::Repeated,
+        Disposition::Absorbed => v1::Disposition::Absorbed,
+        Disposition::Conflict => v1::Disposition::Conflict,
+        Disposition::Late => v1::Disposition::Late,
+    }
+}

@@ -1,0 +1,78 @@
+//! Where streams are kept. This service owns the trait; an adapter sits beside it.
+//!
+//! One object per stream, replaced as a whole or by what changed, guarded by its version: of two writers that read the
+//! same version, one is told to read again. A SQLite file does that, and so can an object of the Kubernetes API.
+
+mod sqlite;
+
+use std::{pin::Pin, sync::Arc};
+
+use tokio::sync::watch;
+use transponder_core::Stream;
+use transponder_store::{Health, StoreError};
+
+use crate::state::{Change, StreamState};
+
+pub use sqlite::SqliteStore;
+
+/// What a store's method returns.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A stream as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Grows with each change.
+    pub version: u64,
+    /// The stream's state.
+    pub state: Arc<StreamState>,
+}
+
+/// A change of one stream.
+#[derive(Debug, Clone)]
+pub struct Update {
+    /// The version that was read; `None`: there was no such stream.
+    pub read: Option<u64>,
+    /// The state as it will be.
+    pub next: Arc<StreamState>,
+    /// What is different in it.
+    pub change: Change,
+}
+
+/// What became of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saved {
+    /// It is on disk, as this version.
+    As(u64),
+    /// The stream was changed since it was read: nothing was written.
+    Stale,
+}
+
+/// Keeps streams.
+pub trait StreamStore: Send + Sync + 'static {
+    /// All streams.
+    ///
+    /// # Errors
+    /// When they cannot be read: never taken for absence.
+    fn load(&self) -> Answer<'_, Vec<Stored>>;
+
+    /// One stream; `None` when it is not known.
+    ///
+    /// # Errors
+    /// When it cannot be read: never taken for absence.
+    fn find<'a>(&'a self, stream: &'a Stream) -> Answer<'a, Option<Stored>>;
+
+    /// Writes a change as one, and answers when it is on disk.
+    ///
+    /// # Errors
+    /// When that cannot be told. The change may be there nevertheless.
+    fn save(&self, update: Update) -> Answer<'_, Saved>;
+
+    /// Writes something that says nothing, to find out whether writing works again.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn probe(&self) -> Answer<'_, ()>;
+
+    /// How the store is, and how that changes.
+    fn health(&self) -> watch::Receiver<Health>;
+}
