@@ -56,7 +56,7 @@ pub struct Event {
 }
 
 /// What one of the two types reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// The release.
     pub release: Release,

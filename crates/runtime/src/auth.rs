@@ -174,7 +174,6 @@ impl TokenReviewer for TokenFile {
 ///
 /// # Errors
 /// PERMISSION_DENIED.
-#[expect(clippy::result_large_err, reason = "tonic's own error type")]
 pub fn authorize<T>(request: &Request<T>, method: Method) -> Result<Caller, Status> {
     let caller = request
         .extensions()

@@ -118,7 +118,7 @@ pub mod duration {
 mod tests {
     use super::*;
 
-    #[derive(Debug, Serialize, serde::Deserialize, PartialEq)]
+    #[derive(Debug, Default, Serialize, serde::Deserialize, PartialEq)]
     #[serde(deny_unknown_fields, default)]
     struct Sample {
         edge: Edge,
@@ -130,12 +130,6 @@ mod tests {
         #[serde(with = "duration")]
         idle: Duration,
         burst: u32,
-    }
-
-    impl Default for Sample {
-        fn default() -> Self {
-            Self { edge: Edge::default() }
-        }
     }
 
     impl Default for Edge {

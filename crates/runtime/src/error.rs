@@ -11,8 +11,11 @@ pub const DOMAIN: &str = "transponder";
 
 /// A failure as a client may read it. What only the log may read stays with the error it was made from.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}")]
-pub struct Fault {
+#[error("{}", .0.message)]
+pub struct Fault(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
     code: Code,
     message: String,
     field: Option<FieldError>,
@@ -23,14 +26,14 @@ pub struct Fault {
 
 impl Fault {
     fn new(code: Code, message: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Parts {
             code,
             message: message.into(),
             field: None,
             reason: None,
             metadata: HashMap::new(),
             retry_after: None,
-        }
+        }))
     }
 
     /// The request is wrong, whoever sends it and when.
@@ -78,21 +81,21 @@ impl Fault {
     /// With `ErrorInfo`: a fixed reason in UPPER_SNAKE_CASE.
     #[must_use]
     pub fn reason(mut self, reason: &'static str) -> Self {
-        self.reason = Some(reason);
+        self.0.reason = Some(reason);
         self
     }
 
     /// With an entry of `ErrorInfo.metadata`.
     #[must_use]
     pub fn metadata(mut self, name: &str, value: impl ToString) -> Self {
-        self.metadata.insert(name.to_owned(), value.to_string());
+        self.0.metadata.insert(name.to_owned(), value.to_string());
         self
     }
 
     /// With `RetryInfo`.
     #[must_use]
     pub fn retry_after(mut self, delay: Option<Duration>) -> Self {
-        self.retry_after = delay;
+        self.0.retry_after = delay;
         self
     }
 }
@@ -100,13 +103,13 @@ impl Fault {
 impl From<FieldError> for Fault {
     fn from(field: FieldError) -> Self {
         let mut fault = Self::invalid(field.to_string());
-        fault.field = Some(field);
+        fault.0.field = Some(field);
         fault
     }
 }
 
 impl From<Fault> for Status {
-    fn from(fault: Fault) -> Self {
+    fn from(Fault(fault): Fault) -> Self {
         let mut details = ErrorDetails::new();
         if let Some(field) = &fault.field {
             details.add_bad_request_violation(&field.field, &field.reason);

@@ -344,7 +344,6 @@ pub fn channel(
     Ok(InterceptedService::new(channel, pass_on_trace))
 }
 
-#[expect(clippy::unnecessary_wraps, clippy::result_large_err, reason = "the form of an interceptor")]
 fn pass_on_trace(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
     if let Ok(value) = TraceContext::current().child().to_string().parse() {
         request.metadata_mut().insert("traceparent", value);

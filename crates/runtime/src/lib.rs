@@ -6,11 +6,13 @@ pub mod admin;
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod crash;
 pub mod error;
 pub mod grpc;
 pub mod mesh;
 pub mod metrics;
 pub mod operator;
+pub mod outage;
 pub mod retry_after;
 pub mod shutdown;
 pub mod telemetry;
@@ -38,14 +40,18 @@ pub struct Context {
     pub shutdown: Shutdown,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Until when the certificates of the process are valid.
+    pub certificates: mesh::CertificateMetrics,
 }
 
 impl Context {
     /// A context of its own, with the system's clock.
     #[must_use]
     pub fn new() -> Self {
+        let metrics = Metrics::default();
         Self {
-            metrics: Metrics::default(),
+            certificates: mesh::CertificateMetrics::register(&metrics),
+            metrics,
             readiness: Readiness::default(),
             shutdown: Shutdown::default(),
             clock: Arc::new(SystemClock::new()),

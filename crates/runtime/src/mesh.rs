@@ -86,29 +86,29 @@ impl MeshIdentity {
     /// When a file is missing or wrong at the start.
     pub fn load(service: ServiceName, config: &MeshConfig, context: &Context) -> Result<Arc<Self>, TlsError> {
         let loaded = load(service, config)?;
-        let labels = CertificateLabels { certificate: format!("mesh/{service}") };
-        let metrics = CertificateMetrics::register(context);
-        metrics.expiry.get_or_create(&labels).set(loaded.facts.not_after.as_second());
+        let label = format!("mesh/{service}");
+        let metrics = context.certificates.clone();
+        metrics.expires(&label, loaded.facts.not_after);
         let identity =
             Arc::new(Self { service, config: config.clone(), current: ArcSwap::from_pointee(loaded) });
         let watched = identity.clone();
         watch::spawn(vec![config.directory.clone()], context.shutdown.clone(), move || {
-            watched.reload(&metrics, &labels);
+            watched.reload(&metrics, &label);
         });
         Ok(identity)
     }
 
-    fn reload(&self, metrics: &CertificateMetrics, labels: &CertificateLabels) {
+    fn reload(&self, metrics: &CertificateMetrics, label: &str) {
         match load(self.service, &self.config) {
             Ok(loaded) if loaded.material == self.current.load().material => {}
             Ok(loaded) => {
                 let not_after = loaded.facts.not_after;
-                metrics.expiry.get_or_create(labels).set(not_after.as_second());
+                metrics.expires(label, not_after);
                 self.current.store(Arc::new(loaded));
                 tracing::info!(service = %self.service, %not_after, "mesh certificate replaced");
             }
             Err(error) => {
-                metrics.failures.get_or_create(labels).inc();
+                metrics.failed(label);
                 tracing::error!(service = %self.service, %error, "mesh certificate not replaced, the last good one stays");
             }
         }
@@ -154,6 +154,7 @@ impl MeshIdentity {
 }
 
 /// Metrics of all certificates of the process.
+#[derive(Clone)]
 pub struct CertificateMetrics {
     expiry: Family<CertificateLabels, Gauge>,
     failures: Family<CertificateLabels, Counter>,
@@ -162,21 +163,32 @@ pub struct CertificateMetrics {
 impl CertificateMetrics {
     /// Registers them.
     #[must_use]
-    pub fn register(context: &Context) -> Self {
-        let metrics = Self { expiry: Family::default(), failures: Family::default() };
-        context.metrics.register(|registry| {
+    pub fn register(metrics: &crate::Metrics) -> Self {
+        let this = Self { expiry: Family::default(), failures: Family::default() };
+        metrics.register(|registry| {
             registry.register(
                 "transponder_certificate_expiry_timestamp_seconds",
                 "Unix time at which the certificate in use expires",
-                metrics.expiry.clone(),
+                this.expiry.clone(),
             );
             registry.register(
                 "transponder_certificate_reload_failures",
                 "Certificates that were not taken over because they were bad",
-                metrics.failures.clone(),
+                this.failures.clone(),
             );
         });
-        metrics
+        this
+    }
+
+    /// Notes until when the certificate in use is valid.
+    pub fn expires(&self, certificate: &str, not_after: transponder_core::Timestamp) {
+        let labels = CertificateLabels { certificate: certificate.to_owned() };
+        self.expiry.get_or_create(&labels).set(not_after.as_second());
+    }
+
+    /// Counts a certificate that was not taken over.
+    pub fn failed(&self, certificate: &str) {
+        self.failures.get_or_create(&CertificateLabels { certificate: certificate.to_owned() }).inc();
     }
 }
 

@@ -35,8 +35,7 @@ impl DataDirectory {
             |problem: String| StoreError::Directory { directory: path.display().to_string(), problem };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| wrong(e.to_string()))?;
         let kind = rustix::fs::statfs(path).map_err(|e| wrong(e.to_string()))?.f_type;
-        #[expect(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-        if let Some((_, name)) = NETWORK.iter().find(|(magic, _)| *magic == kind as i64) {
+        if let Some((_, name)) = NETWORK.iter().find(|(magic, _)| *magic == kind) {
             return Err(wrong(format!(
                 "lies on {name}; network file systems do not keep what is acknowledged"
             )));

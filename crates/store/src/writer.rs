@@ -20,6 +20,10 @@ const CHECKPOINT: Duration = Duration::from_secs(1);
 const LOG_PAGES: i64 = 8192;
 /// Pause between attempts to open a file that failed.
 const REOPEN: Duration = Duration::from_millis(500);
+/// How often a store that failed is tried with something of its own, so that it recovers without a caller.
+const PROBE: Duration = Duration::from_secs(2);
+/// Bytes that such a try writes: a disk with room for less is still full.
+const PROBE_BYTES: i64 = 256 * 1024;
 
 /// How the store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +123,7 @@ struct Work {
 impl Work {
     fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
-        while self.changes.blocking_recv_many(&mut batch, BATCH) > 0 {
+        while self.receive(&mut batch) {
             match self.commit(&mut batch) {
                 Ok(()) => {
                     for change in batch.drain(..) {
@@ -133,6 +137,42 @@ impl Work {
         }
         // Leaves one file behind, and no log to recover.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    }
+
+    /// Waits for changes; while the store has a problem, tries it meanwhile. False when nobody can send any more.
+    fn receive(&mut self, batch: &mut Vec<Box<dyn Change>>) -> bool {
+        let mut probed = Instant::now();
+        while self.report.borrow().problem.is_some() {
+            match self.changes.try_recv() {
+                Ok(change) => {
+                    batch.push(change);
+                    while batch.len() < BATCH
+                        && let Ok(change) = self.changes.try_recv()
+                    {
+                        batch.push(change);
+                    }
+                    return true;
+                }
+                Err(mpsc::error::TryRecvError::Disconnected) => return false,
+                Err(mpsc::error::TryRecvError::Empty) => thread::sleep(Duration::from_millis(50)),
+            }
+            if probed.elapsed() >= PROBE {
+                probed = Instant::now();
+                match self.probe() {
+                    Ok(()) => self.report_problem(None),
+                    Err(error) => tracing::debug!(%error, "the store still cannot write"),
+                }
+            }
+        }
+        self.changes.blocking_recv_many(batch, BATCH) > 0
+    }
+
+    /// Writes and takes back a little.
+    fn probe(&mut self) -> rusqlite::Result<()> {
+        self.connection.execute_batch("CREATE TABLE IF NOT EXISTS probe (bytes BLOB)")?;
+        self.connection.execute("INSERT INTO probe (bytes) VALUES (zeroblob(?1))", [PROBE_BYTES])?;
+        self.connection.execute("DELETE FROM probe", [])?;
+        Ok(())
     }
 
     fn commit(&mut self, batch: &mut [Box<dyn Change>]) -> rusqlite::Result<()> {

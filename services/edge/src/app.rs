@@ -1,0 +1,166 @@
+//! Building and running the edge.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use rustls::ServerConfig;
+use tokio::sync::oneshot;
+use transponder_core::ServiceName;
+use transponder_runtime::{
+    Context,
+    admin::Part,
+    mesh::{MeshConfig, MeshIdentity},
+    operator,
+    tls::{self, LiveCertificate, TlsError, Usage},
+    watch,
+};
+use transponder_store::DataDirectory;
+
+use crate::{
+    budget::Budgets,
+    config::Config,
+    delivery::{Engine, Peers},
+    error::Error,
+    http::{Handler, Listener},
+    metrics::Metrics,
+    operator::EdgeOperator,
+    outbox::{Outbox, SqliteOutbox},
+    registry::{Directory, Registry},
+    sweeper,
+};
+
+/// The edge, bound and ready to run.
+pub struct App {
+    listener: Listener,
+    handler: Arc<Handler>,
+    drained: oneshot::Receiver<()>,
+    context: Context,
+    _directory: DataDirectory,
+}
+
+impl App {
+    /// Opens the outbox, reads the registry, binds the listener. Delivery of what was left over starts here.
+    ///
+    /// # Errors
+    /// Names what cannot be used.
+    pub async fn build(config: Config, mesh: &MeshConfig, context: &Context) -> Result<Self, Error> {
+        config.check().map_err(Error::Config)?;
+        let metrics = Metrics::register(context);
+        let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
+        let peers = Peers::new(&config.peers, &config.delivery, &identity)?;
+        let tls = server_tls(&config, context)?;
+        let budgets = Budgets::new(&config.budget, &config.http);
+        let registry = Arc::new(Registry::new());
+        follow_registry(&config, &registry, &budgets, &metrics, context);
+
+        let directory = DataDirectory::open(&config.data_directory)?;
+        let outbox: Arc<dyn Outbox> = Arc::new(SqliteOutbox::open(directory.path())?);
+        let listener = Listener::bind(config.listen, tls, config.http.clone(), metrics.clone()).await?;
+        let engine = Engine {
+            outbox: outbox.clone(),
+            peers,
+            budgets,
+            clock: context.clock.clone(),
+            metrics: metrics.clone(),
+            part: context.readiness.part("edge outbox"),
+            shutdown: context.shutdown.clone(),
+        };
+        let (delivery, drained) = engine.start(&config.delivery, &config.settle);
+        sweeper::spawn(outbox.clone(), &config.retention, context);
+        let answers =
+            EdgeOperator { outbox: outbox.clone(), delivery: delivery.clone(), clock: context.clock.clone() };
+        operator::serve(directory.path(), Arc::new(answers), context.shutdown.clone())
+            .map_err(Error::Operator)?;
+        let handler =
+            Arc::new(Handler { registry, outbox, delivery, clock: context.clock.clone(), metrics, config });
+        Ok(Self { listener, handler, drained, context: context.clone(), _directory: directory })
+    }
+
+    /// Where reports come in.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Runs until shutdown; ends when what was accepted is stored and what was delivered is noted.
+    ///
+    /// # Errors
+    /// None at present; the signature is that of every service.
+    pub async fn run(self) -> Result<(), Error> {
+        self.listener.run(self.handler, self.context.shutdown.clone()).await;
+        let _ = self.drained.await;
+        Ok(())
+    }
+}
+
+/// TLS for the listener, with a certificate that is replaced when its file changes.
+fn server_tls(config: &Config, context: &Context) -> Result<Arc<ServerConfig>, Error> {
+    let (pair, facts) = tls::load_pair(&config.certificate, &config.key, Usage::Server)?;
+    let certificates = context.certificates.clone();
+    certificates.expires("edge", facts.not_after);
+    let material = pair.cert.clone();
+    let live = Arc::new(LiveCertificate::new(pair));
+    let failed = |e: rustls::Error| TlsError { path: config.certificate.clone(), problem: e.to_string() };
+    let mut tls = ServerConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .with_no_client_auth()
+        .with_cert_resolver(live.clone());
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+
+    let (certificate, key) = (config.certificate.clone(), config.key.clone());
+    let directories =
+        [&certificate, &key].into_iter().filter_map(|path| path.parent()).map(Into::into).collect();
+    let current = std::sync::Mutex::new(material);
+    watch::spawn(directories, context.shutdown.clone(), move || {
+        match tls::load_pair(&certificate, &key, Usage::Server) {
+            Ok((pair, facts)) => {
+                let mut current = current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if *current != pair.cert {
+                    current.clone_from(&pair.cert);
+                    certificates.expires("edge", facts.not_after);
+                    live.replace(pair);
+                    tracing::info!(not_after = %facts.not_after, "edge certificate replaced");
+                }
+            }
+            Err(error) => {
+                certificates.failed("edge");
+                tracing::error!(%error, "edge certificate not replaced, the last good one stays");
+            }
+        }
+    });
+    Ok(Arc::new(tls))
+}
+
+fn follow_registry(
+    config: &Config,
+    registry: &Arc<Registry>,
+    budgets: &Budgets,
+    metrics: &Metrics,
+    context: &Context,
+) {
+    let directory = Directory::new(&config.registry, budgets.clone());
+    let part = context.readiness.part("edge registry");
+    let (registry, metrics) = (registry.clone(), metrics.clone());
+    let said = std::sync::Mutex::new(Vec::<crate::registry::Finding>::new());
+    let read = move |directory: &Directory, part: &Part| {
+        let findings = directory.load_into(&registry);
+        metrics.registry(registry.len(), findings.len());
+        match registry.problem() {
+            Some(problem) => part.not_ready(problem),
+            None => part.ready(),
+        }
+        let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for finding in findings.iter().filter(|finding| !said.contains(finding)) {
+            tracing::warn!(
+                cluster = finding.cluster,
+                problem = finding.problem,
+                fatal = finding.fatal,
+                "registry"
+            );
+        }
+        *said = findings;
+    };
+    read(&directory, &part);
+    let path = directory.path().to_owned();
+    watch::spawn(vec![path], context.shutdown.clone(), move || read(&directory, &part));
+}

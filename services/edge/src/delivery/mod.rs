@@ -1,0 +1,88 @@
+//! Delivery: from the outbox to the targets, each independent of the others.
+//!
+//! One task, the [`engine`], owns the picture of what is open and decides; calls run beside it, bounded per target;
+//! one task writes what was decided, in order. So there is no lock that clusters share.
+
+mod call;
+mod engine;
+mod fault;
+mod gate;
+mod queue;
+mod recorder;
+mod settler;
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use transponder_core::{EventKey, ReleaseKey, StreamKey, Target};
+
+pub(crate) use call::Peers;
+pub(crate) use engine::Engine;
+
+use crate::{
+    budget::Budget,
+    outbox::{HandedOver, NewEvent, OpenEvent, Sequence, StoredObservation},
+};
+use call::Called;
+
+/// What the engine is told.
+pub(crate) enum Message {
+    /// An event was stored.
+    Stored {
+        event: Arc<NewEvent>,
+        budget: Arc<Budget>,
+        sequence: Sequence,
+        observation: Option<StoredObservation>,
+    },
+    /// A known event was observed again.
+    Observed { sequence: Sequence, stream: StreamKey, observation: StoredObservation },
+    /// A call ended.
+    Called { sequence: Sequence, target: Target, called: Called },
+    /// The anchor of a span is on disk.
+    Anchored { sequence: Sequence },
+    /// Verdicts have their place in the order.
+    HandedOver(Vec<HandedOver>),
+    /// Events wait for no verdict any more.
+    Replaced(Vec<Sequence>),
+    /// An event is open again that was not.
+    Opened(Box<OpenEvent>),
+    /// Dead targets of an event are to be tried again.
+    Replayed(Box<OpenEvent>, Vec<Target>),
+    /// Everything that was decided before is on disk: the picture can be read anew.
+    Flushed,
+}
+
+/// A hand to the engine. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Delivery {
+    messages: mpsc::UnboundedSender<Message>,
+}
+
+impl Delivery {
+    /// Bounded by the budgets: what is sent here was admitted and is on disk.
+    pub(crate) fn send(&self, message: Message) {
+        // The engine ends only with the process; what is on disk is taken up at the next start.
+        let _ = self.messages.send(message);
+    }
+}
+
+/// What is written, and what the engine is told once it is on disk.
+pub(crate) enum Write {
+    /// How far an event has come.
+    Status { change: Box<crate::outbox::StatusChange>, then: Option<Box<Message>> },
+    /// Verdicts, in this order.
+    HandOver(Vec<crate::outbox::HandOver>),
+    /// Events whose observation was overtaken.
+    Replace(Vec<EventKey>),
+    /// Tells when everything before it is on disk.
+    Flush,
+    /// Tells a caller, at the end.
+    Drained(oneshot::Sender<()>),
+}
+
+/// Names a release and its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub release: ReleaseKey,
+    pub stream: StreamKey,
+}

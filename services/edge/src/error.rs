@@ -1,0 +1,34 @@
+//! What keeps the edge from starting or from accepting.
+
+/// The edge cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A value of the configuration cannot be used.
+    #[error("{0}")]
+    Config(String),
+    /// A certificate cannot be used.
+    #[error("edge: {0}")]
+    Tls(#[from] transponder_runtime::tls::TlsError),
+    /// The outbox cannot be opened.
+    #[error("edge: {0}")]
+    Store(#[from] transponder_store::StoreError),
+    /// The listener cannot be bound.
+    #[error("edge cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The operator's socket cannot be made.
+    #[error("edge cannot make its operator socket: {0}")]
+    Operator(std::io::Error),
+    /// A peer's address is none.
+    #[error("edge.peers.{peer} is no host:port: {source}")]
+    Peer {
+        /// The key.
+        peer: &'static str,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+}

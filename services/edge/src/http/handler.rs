@@ -1,0 +1,333 @@
+//! One request: path and method, then the token, then the body; stored, then answered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use transponder_core::{Event, EventKey, Target, TargetState, settle::Observation};
+use transponder_runtime::{Clock, crash};
+
+use super::{
+    body::{check_head, drain, receive},
+    problem::Problem,
+    receipt::receipt,
+};
+use crate::{
+    budget::{Budget, Spent},
+    config::Config,
+    delivery::{Delivery, Message},
+    metrics::Metrics,
+    outbox::{Accepted, NewEvent, Outbox, Sequence, StoredObservation, TargetStatus, View},
+    registry::{Cluster, Refusal, Registry},
+};
+
+/// Bodies above this are parsed on the blocking pool.
+const INLINE: usize = 16 * 1024;
+
+/// Handles requests. Shared by all connections.
+pub(crate) struct Handler {
+    pub registry: Arc<Registry>,
+    pub outbox: Arc<dyn Outbox>,
+    pub delivery: Delivery,
+    pub clock: Arc<dyn Clock>,
+    pub metrics: Metrics,
+    pub config: Config,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Handler {
+    /// Answers a request. `trusted` is set once the connection has shown a valid token.
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, trusted: &AtomicBool) -> Answer {
+        let method = match *request.method() {
+            Method::POST => "POST",
+            Method::GET => "GET",
+            _ => "other",
+        };
+        let answer = self.clone().route(request, trusted).await.unwrap_or_else(Problem::into_response);
+        self.metrics.answered(method, answer.status().as_u16());
+        answer
+    }
+
+    async fn route(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        trusted: &AtomicBool,
+    ) -> Result<Answer, Problem> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().strip_prefix("/outcome/").filter(|rest| !rest.is_empty());
+        let (cluster, key) = match path.map(|rest| rest.split_once('/')) {
+            None => return refuse(body, Problem::NotFound),
+            Some(None) => (path.unwrap_or_default(), None),
+            Some(Some((cluster, key))) => (cluster, Some(key)),
+        };
+        let (allow, right) = match key {
+            None => ("POST", parts.method == Method::POST),
+            Some(_) => ("GET", parts.method == Method::GET),
+        };
+        if !right {
+            return refuse(body, Problem::Method { allow });
+        }
+        let cluster = match self.authenticate(cluster, &parts.headers) {
+            Ok(cluster) => cluster,
+            Err(problem) => return refuse(body, problem),
+        };
+        trusted.store(true, Ordering::Relaxed);
+        if let Err(wait) = cluster.budget.request() {
+            return refuse(body, Problem::Budget { what: "requests a second", retry_after: wait });
+        }
+        match key {
+            Some(key) => self.show(&cluster, key).await,
+            None => self.take(&cluster, &parts.headers, body).await,
+        }
+    }
+
+    fn authenticate(&self, cluster: &str, headers: &HeaderMap) -> Result<Arc<Cluster>, Problem> {
+        let token = bearer(headers).unwrap_or_default();
+        self.registry.authenticate(cluster, token).map_err(|refusal| match refusal {
+            Refusal::Denied => Problem::Unauthorized,
+            Refusal::Unavailable(why) => {
+                tracing::error!(cluster = %printable(cluster), why, "a report cannot be authenticated");
+                Problem::Unavailable("the cluster registry cannot be read")
+            }
+        })
+    }
+
+    async fn show(&self, cluster: &Cluster, key: &str) -> Result<Answer, Problem> {
+        let key: EventKey = key.parse().map_err(|_| Problem::NotFound)?;
+        let view = self.outbox.view(key).await.map_err(|error| {
+            tracing::error!(%error, "a receipt cannot be read");
+            Problem::Unavailable("the outbox cannot be read")
+        })?;
+        // Another cluster's event is no event.
+        let view = view.filter(|view| view.cluster == cluster.name).ok_or(Problem::NotFound)?;
+        Ok(json(StatusCode::OK, &receipt(&view, None)))
+    }
+
+    async fn take(
+        self: Arc<Self>,
+        cluster: &Arc<Cluster>,
+        headers: &HeaderMap,
+        mut body: Incoming,
+    ) -> Result<Answer, Problem> {
+        let limit = self.config.body_limit.as_u64();
+        let content_type = match check_head(headers, limit) {
+            Ok(kind) => kind,
+            Err(problem) => return refuse(body, problem),
+        };
+        let received = receive(&mut body, limit, self.config.http.body_timeout, cluster.budget.clone()).await;
+        let (bytes, room) = match received {
+            Ok(received) => received,
+            Err(problem) => return refuse(body, problem),
+        };
+        let event = parse(bytes.clone()).await?;
+        self.check(cluster, &event)?;
+        let new = self.new_event(cluster, event, content_type, bytes);
+        let key = new.key;
+        let started = Instant::now();
+        // On a task of its own: what is stored must reach the engine even if the client has gone.
+        let (handler, budget) = (self.clone(), cluster.budget.clone());
+        let stored = tokio::spawn(async move {
+            let stored = handler.store(new, budget).await;
+            drop(room);
+            stored
+        });
+        let (status, receipt) =
+            stored.await.unwrap_or(Err(Problem::Unavailable("the event could not be stored")))?;
+        self.metrics.store_took(started.elapsed().as_secs_f64());
+        crash::point("answer.before");
+        let mut answer = json(status, &receipt);
+        if let Ok(location) = HeaderValue::from_str(&format!("/outcome/{}/{key}", cluster.name)) {
+            answer.headers_mut().insert(header::LOCATION, location);
+        }
+        Ok(answer)
+    }
+
+    /// What the cluster may send at all.
+    fn check(&self, cluster: &Cluster, event: &Event) -> Result<(), Problem> {
+        if let Some(named) = event.cluster.as_deref().filter(|named| *named != cluster.name.as_str()) {
+            tracing::warn!(cluster = %cluster.name, named = %printable(named), "event refused: it names another cluster");
+            return Err(Problem::Event {
+                field: "subject.content.cluster".into(),
+                reason: format!("is '{}', but the path is of '{}'", printable(named), cluster.name),
+            });
+        }
+        if event.kind.starts_with("dev.tekton.") || !cluster.may_send(&event.kind) {
+            return Err(Problem::Event {
+                field: "context.type".into(),
+                reason: format!("'{}' is not accepted from this cluster", printable(&event.kind)),
+            });
+        }
+        match &event.report {
+            Some(report) if !cluster.may_report_for(&report.release.stream.app_namespace) => {
+                let namespace = &report.release.stream.app_namespace;
+                tracing::warn!(cluster = %cluster.name, %namespace, "event refused: app namespace not permitted");
+                Err(Problem::AppNamespace(namespace.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn new_event(&self, cluster: &Cluster, event: Event, content_type: String, body: Bytes) -> NewEvent {
+        let mut targets = vec![(Target::Broker, TargetState::Stored)];
+        if let Some(report) = &event.report {
+            targets.push((Target::Tracking, TargetState::Stored));
+            if report.phase.is_terminal() {
+                targets.extend(
+                    self.config.delivery.targets.iter().map(|target| (*target, TargetState::Waiting)),
+                );
+            }
+        }
+        NewEvent {
+            key: event.key(&cluster.name),
+            cluster: cluster.name.clone(),
+            source: event.source,
+            id: event.id,
+            kind: event.kind,
+            content_type,
+            digest: Sha256::digest(&body).into(),
+            body,
+            received_at: self.clock.wall(),
+            report: event.report,
+            targets,
+        }
+    }
+
+    /// Stores an event and tells the engine. The answer is right whatever dies after it.
+    async fn store(&self, event: NewEvent, budget: Arc<Budget>) -> Result<(StatusCode, Value), Problem> {
+        let bytes = event.body.len() as u64;
+        let room = self.room(&event, &budget, bytes).await?;
+        crash::point("store.before");
+        let accepted = self.outbox.accept(event.clone()).await;
+        crash::point("store.after");
+        let accepted = accepted.map_err(|error| {
+            tracing::error!(%error, cluster = %event.cluster, "an event cannot be stored");
+            Problem::Unavailable("the event cannot be stored")
+        });
+        if room && !matches!(accepted, Ok(Accepted::New { .. })) {
+            budget.give_back(bytes);
+        }
+        match accepted? {
+            Accepted::Conflict => Err(Problem::Conflict),
+            Accepted::New { sequence, observation } => {
+                let view = fresh(&event, sequence);
+                self.metrics.stored(&event.cluster);
+                self.log(&event, "accepted");
+                let observation = self.observation(&event, observation);
+                let event = Arc::new(event);
+                self.delivery.send(Message::Stored { event, budget, sequence, observation });
+                Ok((StatusCode::ACCEPTED, receipt(&view, Some(true))))
+            }
+            Accepted::Known { sequence, observation, identical } => {
+                if let (Some(observation), Some(stream)) =
+                    (self.observation(&event, observation), event.stream())
+                {
+                    self.log(&event, "observed again");
+                    self.delivery.send(Message::Observed { sequence, stream, observation });
+                }
+                let view = self.outbox.view(event.key).await.ok().flatten();
+                let view = view.unwrap_or_else(|| fresh(&event, sequence));
+                Ok((StatusCode::OK, receipt(&view, Some(identical))))
+            }
+        }
+    }
+
+    /// Takes room for a new event; a known one needs none.
+    async fn room(&self, event: &NewEvent, budget: &Budget, bytes: u64) -> Result<bool, Problem> {
+        let Err(spent) = budget.take_room(bytes) else { return Ok(true) };
+        match (self.outbox.knows(event.key).await, spent) {
+            (Ok(true), _) => Ok(false),
+            (Ok(false), Spent::Cluster) => {
+                Err(Problem::Budget { what: "undelivered events", retry_after: Duration::from_secs(30) })
+            }
+            (Ok(false), Spent::Store) => Err(Problem::Unavailable("the store is full")),
+            (Err(error), _) => {
+                tracing::error!(%error, "the outbox cannot be read");
+                Err(Problem::Unavailable("the outbox cannot be read"))
+            }
+        }
+    }
+
+    fn observation(&self, event: &NewEvent, number: Option<i64>) -> Option<StoredObservation> {
+        let (number, report) = (number?, event.report.as_ref()?);
+        self.metrics.observed(report.phase);
+        let observation = Observation {
+            event: event.key,
+            phase: report.phase,
+            finished_at: report.finished_at,
+            received_at: event.received_at,
+        };
+        Some(StoredObservation { number, release: report.release.key(), observation })
+    }
+
+    fn log(&self, event: &NewEvent, what: &str) {
+        let stream = event.report.as_ref().map(|report| &report.release.stream);
+        let app = stream.map(|stream| stream.app.as_str()).unwrap_or_default();
+        let env = stream.map(|stream| stream.env.as_str()).unwrap_or_default();
+        let phase = event.phase().map(|phase| phase.as_str()).unwrap_or_default();
+        tracing::info!(key = %event.key, cluster = %event.cluster, id = event.id, kind = event.kind, app, env, phase, "{what}");
+    }
+}
+
+/// What was stored a moment ago, without reading it again.
+fn fresh(event: &NewEvent, sequence: Sequence) -> View {
+    let status =
+        |(target, state): &(Target, TargetState)| (*target, TargetStatus::new(*state, event.received_at));
+    View {
+        sequence,
+        key: event.key,
+        cluster: event.cluster.clone(),
+        kind: event.kind.clone(),
+        id: event.id.clone(),
+        source: event.source.clone(),
+        report: event.report.clone(),
+        received_at: event.received_at,
+        bytes: event.body.len() as u64,
+        observations: u32::from(event.report.is_some()),
+        targets: event.targets.iter().map(status).collect(),
+    }
+}
+
+async fn parse(bytes: Bytes) -> Result<Event, Problem> {
+    if bytes.len() <= INLINE {
+        return Ok(Event::parse(&bytes)?);
+    }
+    let parsed = tokio::task::spawn_blocking(move || Event::parse(&bytes)).await;
+    Ok(parsed.map_err(|_| Problem::Unavailable("the event could not be read"))??)
+}
+
+/// The token of `Authorization: Bearer <token>`; the scheme in any case, as RFC 9110 has it.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (all.next()?, all.next()) else { return None };
+    let value = value.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Text from a request for a log or an answer: short and without control characters.
+fn printable(text: &str) -> String {
+    text.chars().take(100).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn refuse(body: Incoming, problem: Problem) -> Result<Answer, Problem> {
+    drain(body);
+    Err(problem)
+}
+
+fn json(status: StatusCode, value: &Value) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

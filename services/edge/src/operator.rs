@@ -1,0 +1,165 @@
+//! What an operator may ask: list, show and replay.
+
+use std::{pin::Pin, sync::Arc};
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use transponder_core::{ClusterName, EventKey, Target, TargetState};
+use transponder_runtime::{
+    Clock,
+    operator::{Answer, Ask, Operator, not_found},
+};
+
+use crate::{
+    delivery::{Delivery, Message},
+    outbox::{Detail, Filter, Outbox, TargetStatus, View},
+};
+
+/// Events that are listed when no limit is given, and at most.
+const LIMITS: (usize, usize) = (100, 10_000);
+
+pub(crate) struct EdgeOperator {
+    pub outbox: Arc<dyn Outbox>,
+    pub delivery: Delivery,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Operator for EdgeOperator {
+    fn answer(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+        Box::pin(async move {
+            let segments: Vec<&str> = ask.path.trim_matches('/').split('/').collect();
+            match (&ask.method, segments.as_slice()) {
+                (&Method::GET, ["outcomes"]) => self.list(&ask.query).await,
+                (&Method::GET, ["outcomes", key]) => self.show(key).await,
+                (&Method::POST, ["outcomes", key, "replay"]) => self.replay(key, &ask.query).await,
+                _ => not_found("such command"),
+            }
+        })
+    }
+}
+
+impl EdgeOperator {
+    async fn list(&self, query: &str) -> Answer {
+        let mut filter = Filter { limit: LIMITS.0, ..Filter::default() };
+        for (name, value) in pairs(query) {
+            let known = match name {
+                "state" => {
+                    filter.state = TargetState::parse(value);
+                    filter.state.is_some()
+                }
+                "cluster" => {
+                    filter.cluster = ClusterName::new(value).ok();
+                    filter.cluster.is_some()
+                }
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| (1..=LIMITS.1).contains(limit));
+                    filter.limit = limit.unwrap_or_default();
+                    limit.is_some()
+                }
+                _ => false,
+            };
+            if !known {
+                return wrong(format!("{name}={value} is not understood"));
+            }
+        }
+        match self.outbox.list(filter).await {
+            Ok(views) => {
+                (StatusCode::OK, json!({ "outcomes": views.iter().map(summary).collect::<Vec<_>>() }))
+            }
+            Err(error) => broken(&error),
+        }
+    }
+
+    async fn show(&self, key: &str) -> Answer {
+        let Ok(key) = key.parse::<EventKey>() else { return wrong(format!("'{key}' is no event key")) };
+        match self.outbox.view(key).await {
+            Ok(Some(view)) => (StatusCode::OK, detail(&view)),
+            Ok(None) => not_found("event with this key"),
+            Err(error) => broken(&error),
+        }
+    }
+
+    async fn replay(&self, key: &str, query: &str) -> Answer {
+        let Ok(key) = key.parse::<EventKey>() else { return wrong(format!("'{key}' is no event key")) };
+        let mut target = None;
+        for (name, value) in pairs(query) {
+            target = Target::parse(value);
+            if name != "target" || target.is_none() {
+                return wrong(format!("{name}={value} is not understood"));
+            }
+        }
+        let (sequence, replayed) = match self.outbox.replay(key, target, self.clock.wall()).await {
+            Ok(Some(replayed)) => replayed,
+            Ok(None) => return not_found("event with this key"),
+            Err(error) => return broken(&error),
+        };
+        tracing::info!(%key, targets = ?replayed, "replayed");
+        match self.outbox.open(sequence).await {
+            Ok(Some(event)) if !replayed.is_empty() => {
+                self.delivery.send(Message::Replayed(Box::new(event), replayed.clone()));
+            }
+            Ok(_) => {}
+            Err(error) => return broken(&error),
+        }
+        (StatusCode::OK, json!({ "replayed": replayed }))
+    }
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn wrong(error: String) -> Answer {
+    (StatusCode::BAD_REQUEST, json!({ "error": error }))
+}
+
+fn broken(error: &transponder_store::StoreError) -> Answer {
+    (StatusCode::SERVICE_UNAVAILABLE, json!({ "error": error.to_string() }))
+}
+
+fn summary(view: &View) -> Value {
+    let stream = view.report.as_ref().map(|report| &report.release.stream);
+    json!({
+        "key": view.key,
+        "cluster": view.cluster,
+        "appNamespace": stream.map(|s| &s.app_namespace),
+        "app": stream.map(|s| &s.app),
+        "env": stream.map(|s| &s.env),
+        "phase": view.report.as_ref().map(|report| report.phase),
+        "type": view.kind,
+        "receivedAt": view.received_at,
+        "finishedAt": view.report.as_ref().map(|report| report.finished_at),
+        "targets": view.targets.iter().map(|(t, s)| (t.to_string(), status(s))).collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn detail(view: &View) -> Value {
+    let mut value = summary(view);
+    value["id"] = json!(view.id);
+    value["source"] = json!(view.source);
+    value["bytes"] = json!(view.bytes);
+    value["observations"] = json!(view.observations);
+    value["report"] = json!(view.report);
+    value
+}
+
+fn status(status: &TargetStatus) -> Value {
+    let mut value = json!({ "state": status.state, "since": status.updated_at, "attempts": status.attempts });
+    if !status.code.is_empty() {
+        value["code"] = json!(status.code);
+        value["error"] = json!(status.error);
+    }
+    if let Some(next) = status.next_at {
+        value["nextTryAt"] = json!(next);
+    }
+    match &status.detail {
+        Detail::None => {}
+        Detail::BrokerEventId(id) => value["brokerEventId"] = json!(id),
+        Detail::Verdict { order, verdict } => {
+            value["order"] = json!(order);
+            value["verdict"] = json!(verdict);
+        }
+        Detail::Anchor(anchor) => value["anchor"] = json!(anchor),
+    }
+    value
+}

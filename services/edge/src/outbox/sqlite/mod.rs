@@ -1,0 +1,124 @@
+//! The outbox in an SQLite file.
+
+mod read;
+mod rows;
+mod write;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+use tokio::sync::watch;
+use transponder_core::{EventKey, Target, Timestamp};
+use transponder_store::{Database, Health, Schema, StoreError, Writer};
+
+use super::{
+    Accepted, Backlog, Filter, HandOver, HandedOver, Loaded, NewEvent, OpenEvent, Outbox, Replayed, Sequence,
+    StatusChange, SweepBefore, View,
+};
+
+const SCHEMA: Schema = Schema { migrations: &[include_str!("schema.sql")] };
+
+/// The outbox in `outbox.db` of a data directory.
+pub(crate) struct SqliteOutbox {
+    writer: Writer,
+    database: Database,
+    /// A connection that was opened and is not in use.
+    reader: Arc<Mutex<Option<Connection>>>,
+}
+
+impl SqliteOutbox {
+    /// Opens it.
+    pub(crate) fn open(directory: &Path) -> Result<Self, StoreError> {
+        let database = Database::open(directory, "outbox.db", SCHEMA)?;
+        let writer = Writer::start(database.clone())?;
+        Ok(Self { writer, database, reader: Arc::default() })
+    }
+
+    /// Reads on the blocking pool.
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (database, idle) = (self.database.clone(), self.reader.clone());
+        let work = move || {
+            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let connection = kept.map_or_else(|| database.connect_reader(), Ok)?;
+            let result = query(&connection).map_err(|e| StoreError::unavailable("read", &e))?;
+            // A connection that failed is not kept.
+            *idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+            Ok(result)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+impl Outbox for SqliteOutbox {
+    fn accept(&self, event: NewEvent) -> BoxFuture<'_, Result<Accepted, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::accept(connection, &event)))
+    }
+
+    fn knows(&self, key: EventKey) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.read(move |connection| read::knows(connection, key)))
+    }
+
+    fn backlog(&self) -> BoxFuture<'_, Result<Backlog, StoreError>> {
+        Box::pin(self.read(read::backlog))
+    }
+
+    fn load(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<Loaded>, StoreError>> {
+        Box::pin(self.read(move |connection| read::load(connection, sequence)))
+    }
+
+    fn open(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<OpenEvent>, StoreError>> {
+        Box::pin(self.read(move |connection| read::open(connection, sequence)))
+    }
+
+    fn record(&self, changes: Vec<StatusChange>) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::record(connection, &changes)))
+    }
+
+    fn hand_over(
+        &self,
+        verdicts: Vec<HandOver>,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Vec<HandedOver>, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::hand_over(connection, &verdicts, at)))
+    }
+
+    fn replace(
+        &self,
+        overtaken: Vec<EventKey>,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Vec<Sequence>, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::replace(connection, &overtaken, at)))
+    }
+
+    fn replay(
+        &self,
+        key: EventKey,
+        target: Option<Target>,
+        at: Timestamp,
+    ) -> BoxFuture<'_, Result<Option<Replayed>, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::replay(connection, key, target, at)))
+    }
+
+    fn view(&self, key: EventKey) -> BoxFuture<'_, Result<Option<View>, StoreError>> {
+        Box::pin(self.read(move |connection| read::view(connection, key)))
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<View>, StoreError>> {
+        Box::pin(self.read(move |connection| read::list(connection, &filter)))
+    }
+
+    fn sweep(&self, before: SweepBefore) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::sweep(connection, &before)))
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.writer.health()
+    }
+}

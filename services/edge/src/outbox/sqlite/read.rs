@@ -1,0 +1,169 @@
+//! What reads the outbox.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use transponder_core::{ClusterName, EventKey, Report, TargetState};
+
+use super::{
+    super::{Backlog, Filter, Loaded, OpenEvent, Sequence, StoredObservation, View},
+    rows::{DELIVERY, OBSERVATION, broken, delivery, event_key, json, observation, time},
+};
+
+const EVENT: &str = "sequence, key, cluster, kind, id, source, report, received_at, bytes, observations";
+
+pub(super) fn knows(connection: &Connection, key: EventKey) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM event WHERE key = ?1")?.exists([key.as_bytes()])
+}
+
+fn cluster(text: &str, column: usize) -> rusqlite::Result<ClusterName> {
+    ClusterName::new(text).map_err(|e| broken(column, &e.to_string()))
+}
+
+fn row_to_view(row: &Row<'_>) -> rusqlite::Result<View> {
+    Ok(View {
+        sequence: row.get(0)?,
+        key: event_key(row, 1)?,
+        cluster: cluster(&row.get::<_, String>(2)?, 2)?,
+        kind: row.get(3)?,
+        id: row.get(4)?,
+        source: row.get(5)?,
+        report: json::<Report>(row.get(6)?, 6)?,
+        received_at: time(row.get(7)?),
+        bytes: row.get::<_, i64>(8)?.unsigned_abs(),
+        observations: row.get(9)?,
+        targets: Vec::new(),
+    })
+}
+
+fn targets_of(connection: &Connection, view: &mut View) -> rusqlite::Result<()> {
+    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1");
+    let mut statement = connection.prepare_cached(&sql)?;
+    view.targets =
+        statement.query_map([view.sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<_>>()?;
+    view.targets.sort_by_key(|(target, _)| *target);
+    Ok(())
+}
+
+pub(super) fn view(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<View>> {
+    let sql = format!("SELECT {EVENT} FROM event WHERE key = ?1");
+    let mut found = connection.prepare_cached(&sql)?.query_row([key.as_bytes()], row_to_view).optional()?;
+    if let Some(view) = &mut found {
+        targets_of(connection, view)?;
+    }
+    Ok(found)
+}
+
+pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<View>> {
+    let dead = "sequence IN (SELECT sequence FROM delivery WHERE state = 'dead')";
+    let condition = match filter.state {
+        None => "1".to_owned(),
+        Some(TargetState::Dead) => dead.to_owned(),
+        Some(state) => {
+            format!("sequence IN (SELECT sequence FROM delivery WHERE state = '{state}')")
+        }
+    };
+    let sql = format!(
+        "SELECT {EVENT} FROM event WHERE (?1 IS NULL OR cluster = ?1) AND {condition} ORDER BY sequence DESC LIMIT ?2"
+    );
+    let mut views = connection
+        .prepare(&sql)?
+        .query_map(
+            params![
+                filter.cluster.as_ref().map(ClusterName::as_str),
+                i64::try_from(filter.limit).unwrap_or(i64::MAX)
+            ],
+            row_to_view,
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    for view in &mut views {
+        targets_of(connection, view)?;
+    }
+    Ok(views)
+}
+
+pub(super) fn load(connection: &Connection, sequence: Sequence) -> rusqlite::Result<Option<Loaded>> {
+    connection
+        .prepare_cached(
+            "SELECT key, content_type, body, received_at, report, id, source \
+             FROM event LEFT JOIN body USING (sequence) WHERE sequence = ?1",
+        )?
+        .query_row([sequence], |row| {
+            Ok(Loaded {
+                key: event_key(row, 0)?,
+                content_type: row.get(1)?,
+                body: Bytes::from(row.get::<_, Option<Vec<u8>>>(2)?.unwrap_or_default()),
+                received_at: time(row.get(3)?),
+                report: json(row.get(4)?, 4)?,
+                id: row.get(5)?,
+                source: row.get(6)?,
+            })
+        })
+        .optional()
+}
+
+fn to_open(view: View) -> OpenEvent {
+    OpenEvent {
+        sequence: view.sequence,
+        key: view.key,
+        cluster: view.cluster,
+        release: view.report.map(|report| report.release),
+        received_at: view.received_at,
+        bytes: view.bytes,
+        targets: view.targets,
+        untracked: Vec::new(),
+    }
+}
+
+pub(super) fn open(connection: &Connection, sequence: Sequence) -> rusqlite::Result<Option<OpenEvent>> {
+    let sql = format!("SELECT {EVENT} FROM event WHERE sequence = ?1");
+    let Some(mut view) = connection.prepare_cached(&sql)?.query_row([sequence], row_to_view).optional()?
+    else {
+        return Ok(None);
+    };
+    targets_of(connection, &mut view)?;
+    let mut open = to_open(view);
+    let sql = format!(
+        "SELECT {OBSERVATION} FROM observation o JOIN event e USING (sequence) \
+         WHERE o.sequence = ?1 AND o.tracked = 0 ORDER BY o.number"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    open.untracked =
+        statement.query_map([sequence], |row| Ok(observation(row)?.1))?.collect::<rusqlite::Result<_>>()?;
+    Ok(Some(open))
+}
+
+pub(super) fn backlog(connection: &Connection) -> rusqlite::Result<Backlog> {
+    // One picture: nothing may change between the three queries.
+    let transaction = connection.unchecked_transaction()?;
+    let mut untracked: HashMap<Sequence, Vec<StoredObservation>> = HashMap::new();
+    let sql = format!(
+        "SELECT {OBSERVATION} FROM event e JOIN observation o USING (sequence) \
+         WHERE e.final_at IS NULL AND o.tracked = 0 ORDER BY o.number"
+    );
+    for row in transaction.prepare(&sql)?.query_map([], observation)? {
+        let (sequence, observation) = row?;
+        untracked.entry(sequence).or_default().push(observation);
+    }
+    let sql = format!("SELECT {EVENT} FROM event WHERE final_at IS NULL ORDER BY sequence");
+    let mut events = Vec::new();
+    for row in transaction.prepare(&sql)?.query_map([], row_to_view)? {
+        let mut view = row?;
+        targets_of(&transaction, &mut view)?;
+        let mut open = to_open(view);
+        open.untracked = untracked.remove(&open.sequence).unwrap_or_default();
+        events.push(open);
+    }
+    // Of releases with an open verdict, all that is not settled; of the others, a Syncing alone opens nothing.
+    let sql = format!(
+        "SELECT {OBSERVATION} FROM observation o JOIN event e USING (sequence) WHERE o.settled = 0 \
+         AND o.release IN (SELECT p.release FROM observation p JOIN delivery d USING (sequence) \
+         WHERE p.settled = 0 AND p.phase <> 'Syncing' AND d.target = 'dora') ORDER BY o.number"
+    );
+    let unsettled = transaction
+        .prepare(&sql)?
+        .query_map([], |row| Ok(observation(row)?.1))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(Backlog { events, unsettled })
+}

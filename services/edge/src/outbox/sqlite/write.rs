@@ -1,0 +1,297 @@
+//! What changes the outbox. Each function runs inside the transaction of a batch.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use transponder_core::{EventKey, Target, TargetState, Timestamp};
+
+use super::{
+    super::{
+        Accepted, Detail, HandOver, HandedOver, NewEvent, Sequence, StatusChange, SweepBefore, TargetStatus,
+    },
+    rows::{DELIVERY, delivery, nanos, to_json},
+};
+
+/// Observations of an event that are kept: the first and the last so many.
+const KEPT: i64 = 16;
+/// Rows that one sweep takes at most, so that no accept waits long for it.
+const SWEEP: i64 = 500;
+
+pub(super) fn accept(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Accepted> {
+    let known = connection
+        .prepare_cached("SELECT sequence, kind, release, phase, digest FROM event WHERE key = ?1")?
+        .query_row([event.key.as_bytes()], |row| {
+            let same = row.get::<_, String>(1)? == event.kind
+                && row.get::<_, Option<[u8; 20]>>(2)? == event.release().map(|r| *r.as_bytes())
+                && row.get::<_, Option<String>>(3)?.as_deref() == event.phase().map(|p| p.as_str());
+            Ok((row.get::<_, Sequence>(0)?, same, row.get::<_, [u8; 32]>(4)? == event.digest))
+        })
+        .optional()?;
+    match known {
+        Some((_, false, _)) => Ok(Accepted::Conflict),
+        Some((sequence, true, identical)) => {
+            let observation = observe(connection, sequence, event)?;
+            if observation.is_some() {
+                reopen(connection, sequence)?;
+            }
+            Ok(Accepted::Known { sequence, observation, identical })
+        }
+        None => {
+            let sequence = insert(connection, event)?;
+            Ok(Accepted::New { sequence, observation: observe(connection, sequence, event)? })
+        }
+    }
+}
+
+fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequence> {
+    let report = event.report.as_ref().map(to_json).transpose()?;
+    connection
+        .prepare_cached(
+            "INSERT INTO event (key, cluster, kind, source, id, content_type, digest, bytes, received_at, release, \
+             phase, report) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
+            event.key.as_bytes(),
+            event.cluster.as_str(),
+            event.kind,
+            event.source,
+            event.id,
+            event.content_type,
+            event.digest,
+            i64::try_from(event.body.len()).unwrap_or(i64::MAX),
+            nanos(event.received_at),
+            event.release().map(|release| *release.as_bytes()),
+            event.phase().map(|phase| phase.as_str()),
+            report,
+        ])?;
+    let sequence = connection.last_insert_rowid();
+    connection
+        .prepare_cached("INSERT INTO body (sequence, body) VALUES (?1, ?2)")?
+        .execute(params![sequence, event.body.as_ref()])?;
+    let mut add = connection.prepare_cached(
+        "INSERT INTO delivery (sequence, target, state, updated_at) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    for (target, state) in &event.targets {
+        add.execute(params![sequence, target.as_str(), state.as_str(), nanos(event.received_at)])?;
+    }
+    Ok(sequence)
+}
+
+/// Keeps a finish time that is not known yet of the event; answers its number.
+fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
+    let Some(report) = &event.report else { return Ok(None) };
+    let added = connection
+        .prepare_cached(
+            "INSERT INTO observation (sequence, release, phase, finished_at, received_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            sequence,
+            report.release.key().as_bytes(),
+            report.phase.as_str(),
+            nanos(report.finished_at),
+            nanos(event.received_at),
+        ])?;
+    if added == 0 {
+        return Ok(None);
+    }
+    let number = connection.last_insert_rowid();
+    let observations: i64 = connection
+        .prepare_cached(
+            "UPDATE event SET observations = observations + 1 WHERE sequence = ?1 RETURNING observations",
+        )?
+        .query_row([sequence], |row| row.get(0))?;
+    if observations > 2 * KEPT {
+        connection
+            .prepare_cached(
+                "DELETE FROM observation WHERE number = \
+                 (SELECT number FROM observation WHERE sequence = ?1 ORDER BY number LIMIT 1 OFFSET ?2)",
+            )?
+            .execute([sequence, KEPT])?;
+    }
+    Ok(Some(number))
+}
+
+/// A new observation of an event concerns tracking and the verdict again, never broker or span.
+fn reopen(connection: &Connection, sequence: Sequence) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE delivery SET state = CASE target WHEN 'dora' THEN 'waiting' ELSE 'stored' END \
+             WHERE sequence = ?1 AND target IN ('dora', 'tracking') AND state IN ('delivered', 'replaced')",
+        )?
+        .execute([sequence])?;
+    conclude(connection, sequence, None)
+}
+
+/// Notes whether anything of the event is still open.
+fn conclude(connection: &Connection, sequence: Sequence, at: Option<Timestamp>) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE event SET final_at = CASE WHEN EXISTS (SELECT 1 FROM delivery WHERE sequence = ?1 \
+             AND state NOT IN ('delivered', 'replaced', 'dead')) THEN NULL ELSE coalesce(?2, final_at) END \
+             WHERE sequence = ?1",
+        )?
+        .execute(params![sequence, at.map(nanos)])?;
+    Ok(())
+}
+
+pub(super) fn record(connection: &Connection, changes: &[StatusChange]) -> rusqlite::Result<()> {
+    for change in changes {
+        set_status(connection, change.sequence, change.target, &change.status)?;
+        let mut tracked =
+            connection.prepare_cached("UPDATE observation SET tracked = 1 WHERE number = ?1")?;
+        for number in &change.tracked {
+            tracked.execute([number])?;
+        }
+        conclude(connection, change.sequence, Some(change.status.updated_at))?;
+    }
+    Ok(())
+}
+
+fn set_status(
+    connection: &Connection,
+    sequence: Sequence,
+    target: Target,
+    status: &TargetStatus,
+) -> rusqlite::Result<()> {
+    let detail = match &status.detail {
+        Detail::None => None,
+        detail => Some(to_json(detail)?),
+    };
+    connection
+        .prepare_cached(
+            "UPDATE delivery SET state = ?3, attempts = ?4, updated_at = ?5, next_at = ?6, first_failed_at = ?7, \
+             code = ?8, error = ?9, detail = ?10 WHERE sequence = ?1 AND target = ?2",
+        )?
+        .execute(params![
+            sequence,
+            target.as_str(),
+            status.state.as_str(),
+            status.attempts,
+            nanos(status.updated_at),
+            status.next_at.map(nanos),
+            status.first_failed_at.map(nanos),
+            status.code,
+            status.error,
+            detail,
+        ])?;
+    Ok(())
+}
+
+pub(super) fn hand_over(
+    connection: &Connection,
+    verdicts: &[HandOver],
+    at: Timestamp,
+) -> rusqlite::Result<Vec<HandedOver>> {
+    let mut handed = Vec::with_capacity(verdicts.len());
+    for HandOver { release, verdict, up_to } in verdicts {
+        connection
+            .prepare_cached(
+                "UPDATE observation SET settled = 1 WHERE release = ?1 AND settled = 0 AND number <= ?2",
+            )?
+            .execute(params![release.as_bytes(), up_to])?;
+        let Some((sequence, before)) = dora_status(connection, verdict.event)? else { continue };
+        let mut verdict = verdict.clone();
+        // A verdict of the same event that DORA has not taken yet becomes part of this one.
+        if let (Detail::Verdict { verdict: earlier, .. }, false) = (&before.detail, before.state.is_final()) {
+            verdict.first_finished_at = verdict.first_finished_at.min(earlier.first_finished_at);
+        }
+        let order = next_order(connection)?;
+        let mut status = TargetStatus::new(TargetState::Stored, at);
+        status.detail = Detail::Verdict { order, verdict: verdict.clone() };
+        set_status(connection, sequence, Target::Dora, &status)?;
+        conclude(connection, sequence, None)?;
+        handed.push(HandedOver { sequence, order, verdict });
+    }
+    Ok(handed)
+}
+
+fn dora_status(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<(Sequence, TargetStatus)>> {
+    let sql = format!(
+        "SELECT sequence, {DELIVERY} FROM delivery WHERE target = 'dora' \
+         AND sequence = (SELECT sequence FROM event WHERE key = ?1)"
+    );
+    connection
+        .prepare_cached(&sql)?
+        .query_row([key.as_bytes()], |row| Ok((row.get(0)?, delivery(row, 1)?.1)))
+        .optional()
+}
+
+fn next_order(connection: &Connection) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached(
+            "INSERT INTO counter (name, value) VALUES ('order', 1) \
+             ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value",
+        )?
+        .query_row([], |row| row.get(0))
+}
+
+pub(super) fn replace(
+    connection: &Connection,
+    overtaken: &[EventKey],
+    at: Timestamp,
+) -> rusqlite::Result<Vec<Sequence>> {
+    let mut replaced = Vec::new();
+    for key in overtaken {
+        let Some((sequence, status)) = dora_status(connection, *key)? else { continue };
+        if status.state == TargetState::Waiting {
+            set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
+            conclude(connection, sequence, Some(at))?;
+            replaced.push(sequence);
+        }
+    }
+    Ok(replaced)
+}
+
+pub(super) fn replay(
+    connection: &Connection,
+    key: EventKey,
+    target: Option<Target>,
+    at: Timestamp,
+) -> rusqlite::Result<Option<(Sequence, Vec<Target>)>> {
+    let sequence: Option<Sequence> = connection
+        .prepare_cached("SELECT sequence FROM event WHERE key = ?1")?
+        .query_row([key.as_bytes()], |row| row.get(0))
+        .optional()?;
+    let Some(sequence) = sequence else { return Ok(None) };
+    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1 AND state = 'dead'");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let dead =
+        statement.query_map([sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut replayed = Vec::new();
+    for (dead, before) in dead {
+        if target.is_none_or(|wanted| wanted == dead) {
+            let mut status = TargetStatus::new(TargetState::Stored, at);
+            status.detail = before.detail;
+            set_status(connection, sequence, dead, &status)?;
+            replayed.push(dead);
+        }
+    }
+    conclude(connection, sequence, None)?;
+    Ok(Some((sequence, replayed)))
+}
+
+pub(super) fn sweep(connection: &Connection, before: &SweepBefore) -> rusqlite::Result<usize> {
+    let bodies = connection
+        .prepare_cached(
+            "DELETE FROM body WHERE sequence IN (SELECT e.sequence FROM event e JOIN body b USING (sequence) \
+             WHERE e.final_at < ?1 AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.sequence = e.sequence \
+             AND d.state = 'dead') LIMIT ?2)",
+        )?
+        .execute(params![nanos(before.bodies), SWEEP])?;
+    let forgotten = connection
+        .prepare_cached(
+            "SELECT e.sequence FROM event e WHERE e.final_at < ?1 AND (e.final_at < ?2 OR NOT EXISTS \
+             (SELECT 1 FROM delivery d WHERE d.sequence = e.sequence AND d.state = 'dead')) LIMIT ?3",
+        )?
+        .query_map(params![nanos(before.delivered), nanos(before.dead), SWEEP], |row| {
+            row.get::<_, Sequence>(0)
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    for sequence in &forgotten {
+        for table in ["event", "body", "delivery", "observation"] {
+            connection
+                .prepare_cached(&format!("DELETE FROM {table} WHERE sequence = ?1"))?
+                .execute([sequence])?;
+        }
+    }
+    Ok(bodies + forgotten.len())
+}
