@@ -1,0 +1,96 @@
+//! Configuration of the service: section `[release_tracking]`.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use transponder_runtime::config::duration;
+
+use crate::budget::Budgets;
+
+/// Section `[release_tracking]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where gRPC listens.
+    pub listen: SocketAddr,
+    /// Where `tracking.db` and the operator's socket lie. Used by one process at a time.
+    pub data_directory: PathBuf,
+    /// How long after the merge or the last PreSync a release without an outcome is `unreported`.
+    #[serde(with = "duration")]
+    pub silence: Duration,
+    /// How long a record lives after its last change while its release has not ended.
+    #[serde(with = "duration")]
+    pub keep_open: Duration,
+    /// How long a record lives after its last change once its release has ended.
+    #[serde(with = "duration")]
+    pub keep_ended: Duration,
+    /// Pause between two looks for silence and age.
+    #[serde(with = "duration")]
+    pub sweep_interval: Duration,
+    /// Most records of one app namespace.
+    pub max_records_per_app_namespace: u64,
+    /// Most records of one cluster.
+    pub max_records_per_cluster: u64,
+    /// Most records of the store.
+    pub max_records: u64,
+    /// Most clusters that have a metric series of their own; the others share `other`.
+    pub max_cluster_labels: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const DAY: u64 = 24 * 60 * 60;
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8446)),
+            data_directory: "/var/lib/transponder/release-tracking".into(),
+            silence: Duration::from_secs(45 * 60),
+            keep_open: Duration::from_secs(90 * DAY),
+            keep_ended: Duration::from_secs(14 * DAY),
+            sweep_interval: Duration::from_secs(30),
+            max_records_per_app_namespace: 200_000,
+            max_records_per_cluster: 1_000_000,
+            max_records: 2_000_000,
+            max_cluster_labels: 1_000,
+        }
+    }
+}
+
+impl Config {
+    /// What one app namespace, one cluster and the store may hold.
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets {
+            app_namespace: self.max_records_per_app_namespace,
+            cluster: self.max_records_per_cluster,
+            store: self.max_records,
+        }
+    }
+
+    /// Refuses values that would make the service do nothing, or nothing else.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let positive = [
+            ("silence", self.silence.is_zero()),
+            ("keep_open", self.keep_open.is_zero()),
+            ("keep_ended", self.keep_ended.is_zero()),
+            ("sweep_interval", self.sweep_interval.is_zero()),
+            ("max_records_per_app_namespace", self.max_records_per_app_namespace == 0),
+            ("max_records_per_cluster", self.max_records_per_cluster == 0),
+            ("max_records", self.max_records == 0),
+        ];
+        match positive.iter().find(|(_, zero)| *zero) {
+            Some((key, _)) => Err(format!("release_tracking.{key} must be more than zero")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_zero_is_refused_by_name() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let config = Config { silence: Duration::ZERO, ..Config::default() };
+        assert!(config.check().unwrap_err().contains("release_tracking.silence"));
+    }
+}

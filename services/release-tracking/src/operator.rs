@@ -1,0 +1,160 @@
+//! What the operator may see of a running service: `GET /releases?state=&app_namespace=&limit=` and `GET /clusters`.
+
+use std::pin::Pin;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use transponder_core::{AppNamespace, ReleaseId};
+use transponder_runtime::operator::{Answer, Ask, Operator, not_found};
+
+use crate::{
+    record::Record,
+    state::State,
+    store::{self, Filter},
+    tracker::Tracker,
+};
+
+/// Records that are listed when nothing else is asked for.
+const LIMIT: u32 = 100;
+/// Most records that are listed.
+const MAX_LIMIT: u32 = 10_000;
+
+/// Answers operators from the store.
+pub(crate) struct Desk {
+    tracker: Tracker,
+}
+
+impl Desk {
+    pub(crate) fn new(tracker: Tracker) -> Self {
+        Self { tracker }
+    }
+
+    async fn releases(&self, query: &str) -> Answer {
+        let (filter, limit) = match parse(query) {
+            Ok(asked) => asked,
+            Err(problem) => return (StatusCode::BAD_REQUEST, json!({ "error": problem })),
+        };
+        match self.tracker.store.list(filter, None, limit).await {
+            Ok(records) => (StatusCode::OK, records.iter().map(view).collect()),
+            Err(error) => trouble(&error),
+        }
+    }
+
+    async fn clusters(&self) -> Answer {
+        match self.tracker.store.reports().await {
+            Ok(reports) => {
+                let clusters = reports.iter().map(|report| {
+                    json!({ "cluster": report.cluster.as_str(), "last_report_at": report.at.to_string() })
+                });
+                (StatusCode::OK, clusters.collect())
+            }
+            Err(error) => trouble(&error),
+        }
+    }
+}
+
+impl Operator for Desk {
+    fn answer(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+        Box::pin(async move {
+            if ask.method != Method::GET {
+                let error = json!({ "error": "only GET: releases are read here, not changed" });
+                return (StatusCode::METHOD_NOT_ALLOWED, error);
+            }
+            match ask.path.as_str() {
+                "/releases" => self.releases(&ask.query).await,
+                "/clusters" => self.clusters().await,
+                other => not_found(other),
+            }
+        })
+    }
+}
+
+fn trouble(error: &store::Error) -> Answer {
+    (StatusCode::SERVICE_UNAVAILABLE, json!({ "error": error.to_string() }))
+}
+
+fn parse(query: &str) -> Result<(Filter, u32), String> {
+    let mut filter = Filter::default();
+    let mut limit = LIMIT;
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match name.as_ref() {
+            _ if value.is_empty() => {}
+            "state" => {
+                for word in value.split(',') {
+                    let state = State::parse(word).ok_or_else(|| format!("'{word}' is no state"))?;
+                    if !filter.states.contains(&state) {
+                        filter.states.push(state);
+                    }
+                }
+            }
+            "app_namespace" => {
+                let namespace = AppNamespace::new(&value).map_err(|e| format!("app_namespace {e}"))?;
+                filter.app_namespace = Some(namespace);
+            }
+            "limit" => {
+                limit = value
+                    .parse()
+                    .ok()
+                    .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+                    .ok_or_else(|| format!("limit must be a number from 1 to {MAX_LIMIT}"))?;
+            }
+            other => return Err(format!("there is no parameter '{other}'")),
+        }
+    }
+    Ok((filter, limit))
+}
+
+/// A record as operators see it.
+fn view(record: &Record) -> Value {
+    let stream = &record.release.stream;
+    let (chain_id, event_id) = match &record.release.id {
+        ReleaseId::ChainId(id) => (id.as_str(), ""),
+        ReleaseId::GitRevision(_) => ("", ""),
+        ReleaseId::EventId(id) => ("", id.as_str()),
+    };
+    let last = record.last();
+    json!({
+        "key": record.release.key().to_string(),
+        "app_namespace": stream.app_namespace.as_str(),
+        "app": stream.app.as_str(),
+        "env": stream.env.as_str(),
+        "cluster": stream.cluster.as_str(),
+        "chain_id": chain_id,
+        "git_revision": record.git_revision,
+        "event_id": event_id,
+        "state": record.state(),
+        "pr_url": record.pr_url,
+        "pr_created_at": record.pr_created_at,
+        "merged_at": record.merged_at,
+        "last_phase": last.map(|last| last.phase.as_str()),
+        "last_finished_at": last.map(|last| last.finished_at),
+        "first_observed_at": record.first_observed_at,
+        "last_observed_at": record.last_observed_at,
+        "observations": record.observations,
+        "quiet_since": record.quiet_since(),
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_or_refused_by_name() {
+        let (filter, limit) = parse("state=unreported,failed&app_namespace=app-a-cicd&limit=7").unwrap();
+        assert_eq!(filter.states, [State::Unreported, State::Failed]);
+        assert_eq!(filter.app_namespace.unwrap().as_str(), "app-a-cicd");
+        assert_eq!(limit, 7);
+        assert_eq!(parse("state=&limit=").unwrap(), (Filter::default(), LIMIT));
+        for (query, named) in [
+            ("state=lost", "'lost'"),
+            ("app_namespace=A", "app_namespace"),
+            ("limit=0", "limit"),
+            ("x=1", "'x'"),
+        ] {
+            assert!(parse(query).unwrap_err().contains(named), "{query}");
+        }
+    }
+}

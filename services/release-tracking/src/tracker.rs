@@ -1,0 +1,207 @@
+//! What the methods do: find, change, list and remove records, and tell the metrics.
+
+use std::sync::Arc;
+
+use transponder_core::{
+    AppName, AppNamespace, ClusterName, EnvName, Phase, Release, ReleaseId, Stream, Timestamp,
+};
+use transponder_runtime::{Clock, Fault};
+
+use crate::{
+    change::{Change, Unknown, What},
+    metrics::Metrics,
+    record::{Observation, PullRequest, Record},
+    store::{self, Changed, Cursor, Filter, Report, Store, Wanted},
+};
+
+/// The service's work, behind its door.
+#[derive(Clone)]
+pub(crate) struct Tracker {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A release as far as a caller names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) app_namespace: Option<AppNamespace>,
+    pub(crate) app: Option<AppName>,
+    pub(crate) env: Option<EnvName>,
+    pub(crate) cluster: Option<ClusterName>,
+    pub(crate) id: Option<ReleaseId>,
+    /// Known beside a chain id, too; empty when unknown.
+    pub(crate) git_revision: String,
+}
+
+impl Named {
+    /// The release, when everything that names it is there.
+    pub(crate) fn release(&self) -> Option<Release> {
+        let stream = Stream {
+            app_namespace: self.app_namespace.clone()?,
+            app: self.app.clone()?,
+            env: self.env.clone()?,
+            cluster: self.cluster.clone()?,
+        };
+        Some(Release { stream, id: self.id.clone()? })
+    }
+
+    fn wanted(&self, pr_url: Option<String>) -> Wanted {
+        Wanted {
+            app_namespace: self.app_namespace.clone(),
+            app: self.app.clone(),
+            env: self.env.clone(),
+            cluster: self.cluster.clone(),
+            id: self.id.clone(),
+            pr_url,
+        }
+    }
+}
+
+/// What a look-up came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resolved {
+    /// Exactly one record.
+    Found(Box<Record>),
+    /// Nothing was given that sets a release apart. The names of a stream alone do not: its last record may be that of
+    /// another release.
+    Blank,
+    /// No record.
+    Unknown,
+    /// Several records.
+    Ambiguous,
+}
+
+/// What a Task saw of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) phase: Phase,
+    pub(crate) finished_at: Timestamp,
+}
+
+impl Tracker {
+    /// Merges what a Task tells of a release, which may be named by its pull request alone.
+    pub(crate) async fn put(&self, named: Named, pull_request: PullRequest) -> Result<Record, Fault> {
+        let url = pull_request.url.clone();
+        let (release, unknown) = match named.release() {
+            Some(release) => (release, Unknown::Create),
+            None => (self.by_pull_request(&named, &url).await?, Unknown::Leave),
+        };
+        self.metrics.heard_of(&release.stream.cluster);
+        let changed = self.change(release, named.git_revision, What::Put(pull_request), unknown).await?;
+        // It was there a moment ago, so it has been deleted since.
+        changed.record.ok_or_else(|| unknown_pull_request(&url))
+    }
+
+    async fn by_pull_request(&self, named: &Named, url: &str) -> Result<Release, Fault> {
+        let mut found = self.store.find(named.wanted(Some(url.to_owned())), 2).await?.into_iter();
+        match (found.next(), found.next()) {
+            (Some(record), None) => Ok(record.release),
+            (None, _) => Err(unknown_pull_request(url)),
+            (Some(_), Some(_)) => Err(Fault::precondition(
+                "pr_url names several releases; name app, env and cluster of the one that is meant, too",
+            )
+            .reason("AMBIGUOUS")),
+        }
+    }
+
+    /// Notes what the edge received; `None` for a PreSync of an unknown release that nothing can follow.
+    pub(crate) async fn observe(
+        &self,
+        release: Release,
+        git_revision: String,
+        observation: Observation,
+    ) -> Result<Option<Record>, Fault> {
+        let unknown = Change::unknown_for(&release.id, observation.phase);
+        let report = self.report(&release.stream.cluster, observation.received_at);
+        let changed = self.change(release, git_revision, What::Observed(observation), unknown).await?;
+        self.metrics.reported(&report);
+        Ok(changed.record)
+    }
+
+    /// Notes that a cluster reported something that belongs to no release.
+    pub(crate) async fn reported(&self, cluster: &ClusterName, received_at: Timestamp) -> Result<(), Fault> {
+        let report = self.report(cluster, received_at);
+        self.store.reported(report.clone(), self.clock.wall()).await?;
+        self.metrics.reported(&report);
+        Ok(())
+    }
+
+    fn report(&self, cluster: &ClusterName, received_at: Timestamp) -> Report {
+        Report { cluster: cluster.clone(), at: received_at.min(self.clock.wall()) }
+    }
+
+    /// Finds the one record that fits, and notes what the caller saw of it.
+    pub(crate) async fn resolve(&self, named: Named, sight: Option<Sight>) -> Result<Resolved, Fault> {
+        if named.id.is_none() {
+            return Ok(Resolved::Blank);
+        }
+        let record = match self.look_up(&named).await? {
+            Resolved::Found(record) => record,
+            other => return Ok(other),
+        };
+        let Some(Sight { phase, finished_at }) = sight else {
+            return Ok(Resolved::Found(record));
+        };
+        let observation = Observation { event: None, phase, finished_at, received_at: self.clock.wall() };
+        let changed = self
+            .change(record.release, named.git_revision, What::Observed(observation), Unknown::Leave)
+            .await?;
+        Ok(changed.record.map_or(Resolved::Unknown, |record| Resolved::Found(record.into())))
+    }
+
+    async fn look_up(&self, named: &Named) -> Result<Resolved, Fault> {
+        if let Some(release) = named.release()
+            && let Some(record) = self.store.get(release.key()).await?
+        {
+            return Ok(Resolved::Found(record.into()));
+        }
+        let mut found = self.store.find(named.wanted(None), 2).await?.into_iter();
+        Ok(match (found.next(), found.next()) {
+            (Some(record), None) => Resolved::Found(record.into()),
+            (None, _) => Resolved::Unknown,
+            (Some(_), Some(_)) => Resolved::Ambiguous,
+        })
+    }
+
+    /// One page of records, and where the next one begins.
+    pub(crate) async fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<(Vec<Record>, Option<Cursor>), Fault> {
+        let mut records = self.store.list(filter, after, limit + 1).await?;
+        let more = records.len() > limit as usize;
+        records.truncate(limit as usize);
+        let next = records.last().filter(|_| more).map(Cursor::after);
+        Ok((records, next))
+    }
+
+    /// Removes a record; answers whether there was one.
+    pub(crate) async fn delete(&self, release: &Release) -> Result<bool, Fault> {
+        let removed = self.store.delete(release.key()).await?;
+        if let Some(state) = removed {
+            self.metrics.removed(state);
+            tracing::info!(stream = ?release.stream, id = ?release.id, %state, "record deleted");
+        }
+        Ok(removed.is_some())
+    }
+
+    pub(crate) async fn change(
+        &self,
+        release: Release,
+        git_revision: String,
+        what: What,
+        unknown: Unknown,
+    ) -> Result<Changed, store::Error> {
+        let change = Change { release, git_revision, what, unknown, now: self.clock.wall() };
+        let changed = self.store.change(change).await?;
+        self.metrics.moved(&changed.moves);
+        Ok(changed)
+    }
+}
+
+fn unknown_pull_request(url: &str) -> Fault {
+    Fault::not_found(format!("no record carries the pull request {url}")).reason("UNKNOWN_PULL_REQUEST")
+}
