@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use transponder_tests::{
     Answer, Behaviour, Broker, Jaeger, LONG, OtlpReceiver, OtlpReply, Process, Prometheus, Protocol, Run,
-    SHORT, Target, eventually, http, ports,
+    SHORT, Target, eventually, http, ports, product,
 };
 
 const TRACE: &str = "0102030405060708090a0b0c0d0e0f10";
@@ -355,4 +355,11 @@ async fn panic_of(future: impl Future<Output = ()> + Send + 'static) -> String {
 async fn a_free_port_is_handed_out_once() {
     let ports: std::collections::BTreeSet<u16> = (0..200).map(|_| ports::free()).collect();
     assert_eq!(ports.len(), 200);
+}
+
+#[test]
+fn our_own_programs_are_found_or_built() {
+    for name in ["transponder", "transponder-hook"] {
+        assert!(product(name).is_file());
+    }
 }

@@ -16,18 +16,20 @@ const PRODUCTS: &[(&str, &str)] =
 
 /// Builds all programs and all tests. The products found are added to `products`, with their variables.
 pub(super) fn run(root: &Path, products: &mut Vec<(&'static str, PathBuf)>) -> Result<Outcome> {
-    // Always with `--workspace`: choosing packages would choose other features, and compile everything twice.
+    // Programs and tests at once and always with `--workspace`, like every suite afterwards: any other choice of
+    // packages and targets is another choice of features, and compiles the same crates again.
     let mut build = workspace::cargo(root);
-    build.args(["build", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);
+    build.args([
+        "build",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--message-format=json-render-diagnostics",
+    ]);
     let built = command::apart(&mut build, "build", LIMIT)?;
     products.extend(executables(&built.stdout));
-    if !built.success() {
-        return Ok(Outcome::Failed(built.output));
-    }
-    let mut tests = workspace::cargo(root);
-    tests.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--quiet"]);
-    let built = command::merged(&mut tests, "build of the tests", LIMIT)?;
-    Ok(if built.success() { Outcome::Passed } else { Outcome::Failed(built.text()) })
+    Ok(if built.success() { Outcome::Passed } else { Outcome::Failed(built.output) })
 }
 
 /// The products among cargo's messages, one JSON object per line.
@@ -35,6 +37,10 @@ fn executables(messages: &str) -> Vec<(&'static str, PathBuf)> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let found = artifacts.filter_map(|message| {
         let path = message.get("executable")?.as_str()?;
+        // A program's unit tests have its name, too.
+        if message.get("profile")?.get("test")?.as_bool()? {
+            return None;
+        }
         let name = message.get("target")?.get("name")?.as_str()?;
         let (_, variable) = PRODUCTS.iter().find(|(product, _)| *product == name)?;
         Some((*variable, PathBuf::from(path)))
@@ -48,9 +54,18 @@ mod tests {
 
     #[test]
     fn products_are_found_among_what_cargo_says() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"xtask\"},\"executable\":\"/t/xtask\"}\n\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"transponder\"},\"executable\":\"/t/transponder\"}\n\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"transponder_core\"},\"executable\":null}\nnot json";
-        assert_eq!(executables(messages), [("TRANSPONDER_BIN", PathBuf::from("/t/transponder"))]);
+        let artifact = |name: &str, test: bool, executable: Value| {
+            serde_json::json!({"target": {"name": name}, "profile": {"test": test}, "executable": executable})
+                .to_string()
+        };
+        let messages = [
+            artifact("xtask", false, "/t/xtask".into()),
+            artifact("transponder", true, "/t/deps/transponder-1".into()),
+            artifact("transponder", false, "/t/transponder".into()),
+            artifact("transponder_core", false, Value::Null),
+            "not json".to_owned(),
+        ]
+        .join("\n");
+        assert_eq!(executables(&messages), [("TRANSPONDER_BIN", PathBuf::from("/t/transponder"))]);
     }
 }
