@@ -100,7 +100,7 @@ impl Config {
         let app = reader.required("APP_NAME", label);
         let env = reader.required("ENV", label);
         let phase = reader.required("PHASE", |text| {
-            Phase::parse(text).ok_or_else(|| "must be Syncing, Succeeded or Failed".to_owned())
+            Phase::parse(text).ok_or_else(|| format!("must be Syncing, Succeeded or Failed, and is '{text}'"))
         });
         // A namespace is a DNS label like the others; it becomes part of a path at the API server.
         let pod_namespace: Option<AppNamespace> = reader.required("POD_NAMESPACE", label);

@@ -1,6 +1,7 @@
 //! Posting until the edge has the event or the deadline is over.
 
 use std::{
+    cell::OnceCell,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -57,35 +58,41 @@ impl Courier<'_> {
     /// When it is not: the deadline is over, the answer is final, or the configuration turns out wrong.
     pub fn deliver(&self, body: &[u8], console: &mut Console<'_>) -> Result<Delivered, Error> {
         let mut refused = Vec::new();
-        let mut attempts = 0;
-        let mut credential = self.credential(&mut refused, console)?;
-        let mut roots = self.roots(&credential)?;
+        let mut attempts: u32 = 0;
+        let mut credential = self.credential(&refused, console)?;
+        let system = OnceCell::new();
         loop {
-            attempts += 1;
+            attempts = attempts.saturating_add(1);
+            // Read for each attempt: the mount of a CA may come as late as that of a token.
+            let roots = self.roots(&credential, &system)?;
             let result = post::post(self.url, &roots, &credential.token, body, self.deadline.slice());
             let (reason, asked) = match result {
                 Ok(answer) => {
                     let summary = answer.summary(&credential.token);
+                    if answer.meaning() != Meaning::Delivered {
+                        console.trouble(format!("attempt {attempts}: the relay {summary}"));
+                    }
                     match answer.meaning() {
                         Meaning::Delivered => return Ok(Delivered { status: answer.status, attempts }),
                         Meaning::Never => {
                             return Err(Error::Final(format!("the relay {summary}; that is final")));
                         }
                         Meaning::Unauthorized => {
-                            console.trouble(format!("attempt {attempts}: the relay {summary}"));
                             refused.push(credential.token);
-                            credential = self.credential(&mut refused, console)?;
-                            roots = self.roots(&credential)?;
+                            credential = self.credential(&refused, console)?;
                             continue;
                         }
                         Meaning::Again => (format!("the relay {summary}"), answer.retry_after),
                     }
                 }
-                Err(error) => (format!("{}: {error}", credential.token.redact(self.url.as_str())), None),
+                Err(error) => {
+                    let reason = format!("{}: {error}", credential.token.redact(self.url.as_str()));
+                    console.trouble(format!("attempt {attempts}: {reason}"));
+                    (reason, None)
+                }
             };
             let jittered = ATTEMPTS.delay(attempts, None, fastrand::f64());
             let delay = jittered.max(asked.unwrap_or_default().min(MAX_ASKED));
-            console.trouble(format!("attempt {attempts}: {reason}"));
             if !self.deadline.wait(delay) {
                 return Err(self.over(reason));
             }
@@ -93,10 +100,11 @@ impl Courier<'_> {
     }
 
     /// Waits for a credential: the first one until the deadline, a newer one than those refused for a little while.
-    fn credential(&self, refused: &mut [Token], console: &mut Console<'_>) -> Result<Credential, Error> {
+    fn credential(&self, refused: &[Token], console: &mut Console<'_>) -> Result<Credential, Error> {
         let since = Instant::now();
         let mut said = String::new();
-        for look in 1.. {
+        let mut looks: u32 = 0;
+        loop {
             let why = match self.wallet.find(refused, self.deadline.slice()) {
                 Ok(credential) => {
                     credential.check_origin(self.url)?;
@@ -115,15 +123,15 @@ impl Courier<'_> {
                 said.clone_from(&why);
             }
             // At least half of the ceiling: jitter must not make this a hot loop.
-            let ceiling = LOOKS.ceiling(look);
+            looks = looks.saturating_add(1);
+            let ceiling = LOOKS.ceiling(looks);
             if !self.deadline.wait(ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)) {
                 return Err(self.over(format!("no token: {why}")));
             }
         }
-        Err(self.over("no token".to_owned()))
     }
 
-    fn roots(&self, credential: &Credential) -> Result<Roots, Error> {
+    fn roots(&self, credential: &Credential, system: &OnceCell<Roots>) -> Result<Roots, Error> {
         if self.url.scheme() == "http" {
             return Ok(Roots::built_in());
         }
@@ -134,7 +142,7 @@ impl Courier<'_> {
                 return Ok(roots);
             }
         }
-        Ok(credential.roots.clone().unwrap_or_else(Roots::system))
+        Ok(credential.roots.as_ref().unwrap_or_else(|| system.get_or_init(Roots::system)).clone())
     }
 
     fn over(&self, last: String) -> Error {

@@ -16,7 +16,24 @@
 //! `NO_PROXY` are ignored, since the relay is reached directly and a proxy of the pod's is meant for others), starts
 //! no async runtime, and keeps no state.
 //!
-//! The operator's `send` builds and posts with the same code: [`event::build`], [`trust::Roots`], [`post::post`].
+//! The operator's `send` builds and posts with the same code:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use transponder_hook::{event, post, token::Token, trust::Roots};
+//!
+//! # fn example(fields: event::Fields) -> Result<(), Box<dyn std::error::Error>> {
+//! let event = event::build(&fields, "any text that is new for each new event")?;
+//! let url = "https://127.0.0.1:8443/outcome/kind-prod".parse()?;
+//! let roots = Roots::from_pem(&std::fs::read("ca.crt")?)?; // or `Roots::system()`
+//! let token = Token::parse(&std::fs::read("token")?)?;
+//! let answer = post::post(&url, &roots, &token, &event.body, Duration::from_secs(10))?;
+//! println!("{} {} {:?}", answer.status, event.key, answer.location);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! These calls block: from a runtime, call them where blocking is allowed.
 
 pub mod app;
 pub mod config;

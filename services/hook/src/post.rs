@@ -83,8 +83,7 @@ pub fn post(
     body: &[u8],
     within: Duration,
 ) -> Result<Answer, TransportError> {
-    let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
-        .or_else(|_| HeaderValue::from_bytes(format!("Bearer {}", token.expose()).as_bytes()))
+    let mut bearer = HeaderValue::from_bytes(format!("Bearer {}", token.expose()).as_bytes())
         .map_err(|error| ureq::Error::Http(error.into()))?;
     bearer.set_sensitive(true);
     let mut response = http::client(roots, within)

@@ -203,6 +203,18 @@ fn a_certificate_of_another_ca_or_for_another_name_is_refused_before_the_token_i
 }
 
 #[test]
+fn a_ca_file_that_comes_late_is_used_from_the_next_attempt_on() {
+    let server = Server::tls([Act::status(202)]);
+    let mut hook = Hook::new(&server);
+    hook.set("RELAY_CA_FILE", hook.path("late.pem").to_str().unwrap());
+    let mut running = hook.start();
+    running.wait_for("attempt 1: ");
+    hook.file("late.pem", server.ca().unwrap());
+    let ran = running.end();
+    assert_eq!((ran.code, server.requests().len()), (Some(0), 1), "{ran}");
+}
+
+#[test]
 fn the_id_survives_a_retry_and_differs_between_jobs_and_phases() {
     let server = Server::plain([Act::status(202)]);
     let mut hook = Hook::new(&server);

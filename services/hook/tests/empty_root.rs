@@ -41,6 +41,8 @@ fn the_static_binary_is_small_and_reports_over_tls_by_name_from_an_empty_root() 
     let run = |hook: &Hook| {
         let mut command = Command::new(chroot[0]);
         command.args(&chroot[1..]).arg(&root).arg("/hook").env_clear().envs(hook.vars());
+        // For finding chroot itself.
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         let output = command.output().unwrap();
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -62,7 +64,7 @@ fn build() -> PathBuf {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-hook");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--profile", "hook", "--package", "transponder-hook"])
+        .args(["build", "--quiet", "--profile", "hook", "--package", "transponder-hook"])
         .args(["--bin", "transponder-hook", "--target", &triple, "--target-dir"])
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

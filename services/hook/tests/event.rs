@@ -4,6 +4,7 @@
 mod support;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use support::{Hook, TOKEN};
 use transponder_core::{Event, Phase, Timestamp};
 use transponder_hook::{
@@ -205,5 +206,21 @@ fn the_configuration_is_a_json_object_or_empty() {
         assert_eq!(warned, expected.is_none(), "{shown}");
         assert!(!format!("{:?}", config.warnings).contains(TOKEN), "{shown}");
         Event::parse(&built(&config).body).unwrap();
+    }
+}
+
+proptest! {
+    // A failing text is printed; files beside the sources are not wanted.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_text_travels_unchanged_or_is_left_out_with_a_warning(text in any::<String>(), job in any::<String>()) {
+        let mut hook = Hook::to("https://relay.example/outcome/kind-prod");
+        hook.set("CHAIN_ID", &text);
+        hook.set("GIT_REVISION", &text);
+        hook.set("JOB_NAME", &job);
+        let config = Config::load(&hook.vars().collect::<Vars>(), now()).unwrap();
+        let report = Event::parse(&built(&config).body).unwrap().report.unwrap();
+        prop_assert_eq!(&report.chain_id, &report.git_revision);
+        prop_assert!(report.chain_id == text || (report.chain_id.is_empty() && config.warnings.len() == 2));
     }
 }
