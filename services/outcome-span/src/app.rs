@@ -1,0 +1,70 @@
+//! Build and run.
+
+use std::net::SocketAddr;
+
+use transponder_core::ServiceName;
+use transponder_proto::v1::outcome_span_server::OutcomeSpanServer;
+use transponder_runtime::{
+    Context,
+    admin::Part,
+    auth::{CallersConfig, TokenFile},
+    grpc::{self, Server},
+    mesh::{MeshConfig, MeshIdentity},
+};
+
+use crate::{Config, Error, Settings, anchor::Tracking, sender::Sender, service::Service};
+
+/// OutcomeSpan, bound and not yet serving.
+pub struct App {
+    server: Server,
+    address: SocketAddr,
+    service: Service,
+    part: Part,
+}
+
+impl App {
+    /// Loads what it needs and binds the listener.
+    ///
+    /// # Errors
+    /// When certificates, settings, configuration or address cannot be used. A backend that is away is no error.
+    pub async fn build(
+        config: Config,
+        settings: Settings,
+        mesh: &MeshConfig,
+        callers: &CallersConfig,
+        context: &Context,
+    ) -> Result<Self, Error> {
+        let part = context.readiness.part("outcome-span");
+        let identity = MeshIdentity::load(ServiceName::OutcomeSpan, mesh, context)?;
+        let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
+        let channel = grpc::channel(&config.release_tracking, ServiceName::ReleaseTracking, identity.clone())
+            .map_err(Error::ReleaseTracking)?;
+        if settings.endpoint.is_none() {
+            tracing::warn!(file = %config.file.display(), "no OTLP endpoint: spans are written to a file");
+        }
+        let service = Service {
+            tracking: Tracking::new(channel),
+            service_name: settings.service_name.clone(),
+            sender: Sender::new(settings, config.file, config.unknown_wait, context)?,
+        };
+        let server = Server::bind(config.listen, identity, reviewer, context).await?;
+        let address = server.address()?;
+        Ok(Self { server, address, service, part })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until shutdown. It is ready whatever the backend does: the outbox keeps what the backend does not take.
+    ///
+    /// # Errors
+    /// When the server fails as a whole.
+    pub async fn run(self) -> Result<(), Error> {
+        self.part.ready();
+        self.server.serve(OutcomeSpanServer::new(self.service)).await?;
+        Ok(())
+    }
+}
