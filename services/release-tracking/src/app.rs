@@ -30,9 +30,9 @@ const PROBE: Duration = Duration::from_secs(1);
 
 /// The service, bound and not yet serving.
 pub struct App {
-    config: Config,
     directory: DataDirectory,
     tracker: Tracker,
+    sweeper: Sweeper,
     health: watch::Receiver<Health>,
     server: Server,
     address: SocketAddr,
@@ -65,8 +65,9 @@ impl App {
         let address = server.address().map_err(Error::Listen)?;
         let tracker =
             Tracker { store: Arc::new(store), metrics: Arc::new(metrics), clock: context.clock.clone() };
+        let sweeper = Sweeper::new(tracker.clone(), &config);
         let shutdown = context.shutdown.clone();
-        Ok(Self { config, directory, tracker, health, server, address, part, shutdown })
+        Ok(Self { directory, tracker, sweeper, health, server, address, part, shutdown })
     }
 
     /// Where gRPC listens.
@@ -86,11 +87,8 @@ impl App {
         // Both end with shutdown. Their death at any other time is the service's: no sweeper means that silence looks
         // like success, no watch over the store that it looks well.
         let mut tasks = JoinSet::new();
-        let sweeper = Sweeper::new(self.tracker.clone(), &self.config);
         let shutdown = self.shutdown.clone();
-        tasks.spawn(async move {
-            sweeper.run(shutdown).await;
-        });
+        tasks.spawn(self.sweeper.run(shutdown));
         tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), self.shutdown));
 
         let mut serving = pin!(self.server.serve(ReleaseTrackingServer::new(Service::new(self.tracker))));

@@ -110,7 +110,7 @@ impl Metrics {
     }
 
     /// A cluster reported.
-    pub(crate) fn reported(&self, report: &Report) {
+    pub(crate) fn reported(&self, report: &Report, now: Timestamp) {
         let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         if !labels.reporting.contains(&report.cluster) {
             if labels.reporting.len() >= labels.max {
@@ -124,7 +124,11 @@ impl Metrics {
         // The counter is born at 0, so that `increase()` sees the first unreported release.
         drop(self.unreported.get_or_create(&label));
         let gauge = self.last_report.get_or_create_owned(&label);
-        gauge.set(gauge.get().max(report.at.as_second()));
+        let (kept, told) = (gauge.get(), report.at.as_second());
+        // One from the future, which a wall clock that jumped has left behind, gives way: as in the store.
+        if told > kept || kept > now.as_second() {
+            gauge.set(told);
+        }
     }
 
     /// Takes over what the store kept: clusters that are long gone have no series any more.
@@ -140,7 +144,7 @@ impl Metrics {
             self.unreported.remove(&label);
         }
         for report in reports {
-            self.reported(&Report { cluster: report.cluster.clone(), at: report.at.min(now) });
+            self.reported(&Report { cluster: report.cluster.clone(), at: report.at.min(now) }, now);
         }
     }
 
@@ -187,11 +191,9 @@ mod tests {
             metrics.unreported(&cluster(n));
         }
         assert_eq!(lines(&context, "transponder_unreported_total").len(), 3);
+        let at = Timestamp::from_second(1_800_000_000).unwrap();
         for n in 200..300 {
-            metrics.reported(&Report {
-                cluster: cluster(n),
-                at: Timestamp::from_second(1_800_000_000).unwrap(),
-            });
+            metrics.reported(&Report { cluster: cluster(n), at }, at);
         }
         assert_eq!(lines(&context, "transponder_cluster_last_report").len(), 20);
         assert!(

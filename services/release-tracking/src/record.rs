@@ -287,7 +287,8 @@ impl Record {
     }
 
     /// When the release was last merged or observed.
-    fn last_sign(&self) -> Option<Timestamp> {
+    #[must_use]
+    pub fn last_sign(&self) -> Option<Timestamp> {
         self.merge_known_at.max(self.last_observed_at)
     }
 

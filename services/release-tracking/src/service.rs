@@ -6,7 +6,7 @@ mod encode;
 use tonic::{Request, Response, Status};
 use transponder_core::caller::Method;
 use transponder_proto::v1;
-use transponder_runtime::{Fault, auth};
+use transponder_runtime::auth;
 
 use crate::{page, tracker::Tracker};
 
@@ -78,7 +78,7 @@ impl v1::release_tracking_server::ReleaseTracking for Service {
     ) -> Result<Response<v1::DeleteResponse>, Status> {
         let caller = auth::authorize(&request, Method::Delete)?;
         let release = decode::delete(&request.into_inner(), &caller)?;
-        let found = self.tracker.delete(&release).await.map_err(Fault::from)?;
+        let found = self.tracker.delete(&release).await?;
         Ok(Response::new(v1::DeleteResponse { found }))
     }
 }

@@ -87,10 +87,11 @@ impl Tracker {
             Some(release) => (release, Unknown::Create),
             None => (self.by_pull_request(&named, &url).await?, Unknown::Leave),
         };
-        self.metrics.heard_of(&release.stream.cluster);
         let changed = self.change(release, named.git_revision, What::Put(pull_request), unknown).await?;
         // It was there a moment ago, so it has been deleted since.
-        changed.record.ok_or_else(|| unknown_pull_request(&url))
+        let record = changed.record.ok_or_else(|| unknown_pull_request(&url))?;
+        self.metrics.heard_of(&record.release.stream.cluster);
+        Ok(record)
     }
 
     async fn by_pull_request(&self, named: &Named, url: &str) -> Result<Release, Fault> {
@@ -113,22 +114,23 @@ impl Tracker {
         observation: Observation,
     ) -> Result<Option<Record>, Fault> {
         let unknown = Change::unknown_for(&release.id, observation.phase);
-        let report = self.report(&release.stream.cluster, observation.received_at);
+        self.note_report(&release.stream.cluster, observation.received_at);
         let changed = self.change(release, git_revision, What::Observed(observation), unknown).await?;
-        self.metrics.reported(&report);
         Ok(changed.record)
     }
 
     /// Notes that a cluster reported something that belongs to no release.
     pub(crate) async fn reported(&self, cluster: &ClusterName, received_at: Timestamp) -> Result<(), Fault> {
-        let report = self.report(cluster, received_at);
-        self.store.reported(report.clone(), self.clock.wall()).await?;
-        self.metrics.reported(&report);
-        Ok(())
+        let report = self.note_report(cluster, received_at);
+        Ok(self.store.reported(report, self.clock.wall()).await?)
     }
 
-    fn report(&self, cluster: &ClusterName, received_at: Timestamp) -> Report {
-        Report { cluster: cluster.clone(), at: received_at.min(self.clock.wall()) }
+    /// That the cluster reported is true whatever becomes of the report.
+    fn note_report(&self, cluster: &ClusterName, received_at: Timestamp) -> Report {
+        let now = self.clock.wall();
+        let report = Report { cluster: cluster.clone(), at: received_at.min(now) };
+        self.metrics.reported(&report, now);
+        report
     }
 
     /// Finds the one record that fits, and notes what the caller saw of it.

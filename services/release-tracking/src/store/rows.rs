@@ -75,7 +75,7 @@ pub(super) fn write_decision(
     }
     // Rivals are read before anything is written: one that cannot be read must leave nothing half done.
     let rivals = match decision.supersedes {
-        Some(_) => match parse_all(&rivals(connection, record)?) {
+        Some(at) => match parse_all(&rivals(connection, record, at)?) {
             Ok(rivals) => rivals,
             Err(error) => return Ok(Err(error)),
         },
@@ -99,13 +99,13 @@ pub(super) fn write_decision(
     Ok(Ok(moves))
 }
 
-fn rivals(connection: &Connection, record: &Record) -> rusqlite::Result<Vec<String>> {
+fn rivals(connection: &Connection, record: &Record, at: Timestamp) -> rusqlite::Result<Vec<String>> {
     let stream: StreamKey = record.release.stream.key();
     let statement = connection.prepare_cached(
         "SELECT document FROM record WHERE stream = ?1 AND state IN ('merged', 'progressing', 'unreported')
-         AND key <> ?2 LIMIT ?3",
+         AND sign_at < ?2 AND key <> ?3 ORDER BY sign_at LIMIT ?4",
     )?;
-    documents(statement, params![stream.as_bytes(), record.release.key().as_bytes(), RIVALS])
+    documents(statement, params![stream.as_bytes(), nanos(at), record.release.key().as_bytes(), RIVALS])
 }
 
 fn spent_budget(
@@ -140,8 +140,8 @@ fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO record (key, stream, app_namespace, app, env, cluster, chain_id, git_revision, event_id,
-             pr_url, state, updated_at, quiet_since, document)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             pr_url, state, updated_at, sign_at, quiet_since, document)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         )?
         .execute(params![
             record.release.key().as_bytes(),
@@ -156,6 +156,7 @@ fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
             record.pr_url,
             record.state().as_str(),
             nanos(record.updated_at),
+            record.last_sign().map(nanos),
             record.quiet_since().map(nanos),
             write(record)?,
         ])?;
@@ -165,8 +166,8 @@ fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
 fn update(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "UPDATE record SET git_revision = ?2, pr_url = ?3, state = ?4, updated_at = ?5, quiet_since = ?6,
-             document = ?7 WHERE key = ?1",
+            "UPDATE record SET git_revision = ?2, pr_url = ?3, state = ?4, updated_at = ?5, sign_at = ?6,
+             quiet_since = ?7, document = ?8 WHERE key = ?1",
         )?
         .execute(params![
             record.release.key().as_bytes(),
@@ -174,6 +175,7 @@ fn update(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
             record.pr_url,
             record.state().as_str(),
             nanos(record.updated_at),
+            record.last_sign().map(nanos),
             record.quiet_since().map(nanos),
             write(record)?,
         ])?;

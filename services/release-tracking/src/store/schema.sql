@@ -12,6 +12,8 @@ CREATE TABLE record (
     state         TEXT NOT NULL,
     -- Nanoseconds since 1970, as all times here.
     updated_at    INTEGER NOT NULL,
+    -- When the release was last merged or observed.
+    sign_at       INTEGER,
     -- Since when an outcome is awaited.
     quiet_since   INTEGER,
     -- The record itself, as JSON; the columns above are there to find it.
@@ -22,7 +24,7 @@ CREATE INDEX record_chain_id ON record (chain_id, app_namespace) WHERE chain_id 
 CREATE INDEX record_git_revision ON record (git_revision, app_namespace) WHERE git_revision <> '';
 CREATE INDEX record_event_id ON record (event_id, app_namespace) WHERE event_id <> '';
 CREATE INDEX record_pr_url ON record (pr_url, app_namespace) WHERE pr_url <> '';
-CREATE INDEX record_awaiting ON record (stream) WHERE state IN ('merged', 'progressing', 'unreported');
+CREATE INDEX record_awaiting ON record (stream, sign_at) WHERE state IN ('merged', 'progressing', 'unreported');
 CREATE INDEX record_quiet ON record (quiet_since) WHERE quiet_since IS NOT NULL;
 CREATE INDEX record_state ON record (state, updated_at, key);
 CREATE INDEX record_app_namespace ON record (app_namespace, state, updated_at, key);

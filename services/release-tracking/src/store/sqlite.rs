@@ -133,7 +133,7 @@ fn page(
             found.push(row?);
         }
     }
-    found.sort_unstable_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+    found.sort_unstable_by_key(|row| std::cmp::Reverse((row.0, row.1)));
     found.truncate(limit as usize);
     Ok(found.into_iter().map(|(_, _, document)| document).collect())
 }
