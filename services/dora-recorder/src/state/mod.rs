@@ -157,7 +157,7 @@ impl StreamState {
             return self.apply_unknown(verdict, finish);
         };
         let newer = finish.at > known.finished_at;
-        let disposition = judge_known(known, verdict.outcome, finish.at);
+        let disposition = judge_known(known, verdict.outcome, finish);
         if disposition == Disposition::New {
             self.count(verdict, finish);
         } else if disposition == Disposition::Conflict && !known.conflict {
@@ -246,18 +246,22 @@ fn mark(known: &mut Known, outcome: Outcome, at: Instant) {
     }
 }
 
-fn judge_known(known: &Known, outcome: Outcome, at: Instant) -> Disposition {
+fn judge_known(known: &Known, outcome: Outcome, finish: Finish) -> Disposition {
     match (outcome, known.succeeded_at) {
         (Outcome::Succeeded, None) => Disposition::New,
         (Outcome::Succeeded, Some(_)) => Disposition::Repeated,
-        (Outcome::Failed, Some(succeeded))
-            if at > succeeded && (known.conflict || !known.failed || at > known.finished_at) =>
-        {
-            Disposition::Conflict
-        }
-        (Outcome::Failed, _) if known.failed => Disposition::Repeated,
-        (Outcome::Failed, Some(_)) => Disposition::Absorbed,
+        (Outcome::Failed, None) if known.failed => Disposition::Repeated,
         (Outcome::Failed, None) => Disposition::New,
+        (Outcome::Failed, Some(succeeded)) => {
+            // The counted failure may be said again after the success. It is known by its finish, unless that one is
+            // made up from the receipt: then it cannot be told from a later one, and a counter cannot be taken back.
+            let said_before = known.failed && (finish.at <= known.finished_at || !finish.plausible);
+            match (finish.at > succeeded && (known.conflict || !said_before), known.failed) {
+                (true, _) => Disposition::Conflict,
+                (false, true) => Disposition::Repeated,
+                (false, false) => Disposition::Absorbed,
+            }
+        }
     }
 }
 
