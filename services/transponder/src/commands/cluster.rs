@@ -1,0 +1,235 @@
+//! `cluster add|list|rotate|remove`: the registry directory.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, ensure};
+use clap::Subcommand;
+use serde_json::json;
+use transponder_core::ClusterName;
+use url::Url;
+
+use crate::{
+    cli::Globals,
+    commands::handout::Handout,
+    config,
+    files::read,
+    output::{GOOD, Output, paint, print, print_json, table},
+    registry::{Entry, Registry, TokenState},
+};
+
+/// Arguments of `cluster`.
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// The registry directory; edge.registry of the configuration otherwise.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub registry: Option<PathBuf>,
+    /// How to show the result.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+/// What can be done with clusters.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Add a cluster; prints its token, once, and what to put on it.
+    Add(AddArgs),
+    /// List the clusters.
+    List,
+    /// Give a cluster a new token; the one before works until --finish.
+    Rotate(RotateArgs),
+    /// Remove a cluster; its hooks are answered 401 from then on.
+    Remove {
+        /// The cluster.
+        cluster: ClusterName,
+    },
+}
+
+/// Arguments of `cluster add`.
+#[derive(Debug, clap::Args)]
+pub struct AddArgs {
+    /// The cluster's registered name.
+    pub cluster: ClusterName,
+    /// Where the cluster's hooks reach the edge, as in https://relay.dev.example:30880.
+    #[arg(long, value_name = "URL")]
+    pub url: Url,
+    /// Certificate authority of the edge, as PEM; the cluster's system roots otherwise.
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Address of the URL's host, where the cluster's DNS does not know it.
+    #[arg(long, value_name = "IP")]
+    pub host_alias_ip: Option<std::net::IpAddr>,
+    /// Globs of the event types that it may send; the two of the hook otherwise.
+    #[arg(long, value_name = "GLOB", value_delimiter = ',')]
+    pub forward_types: Option<Vec<String>>,
+    /// Globs of the app namespaces that it may report for; all otherwise.
+    #[arg(long, value_name = "GLOB", value_delimiter = ',')]
+    pub app_namespaces: Option<Vec<String>>,
+}
+
+/// Arguments of `cluster rotate`.
+#[derive(Debug, clap::Args)]
+pub struct RotateArgs {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// Take the previous token out of force: every hook has the new one.
+    #[arg(long)]
+    pub finish: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the registry cannot be read or written, or does not hold the cluster.
+pub fn run(globals: &Globals, args: ClusterArgs) -> anyhow::Result<ExitCode> {
+    let root = match args.registry {
+        Some(root) => root,
+        None => config::load(globals)?.0.edge.registry,
+    };
+    let registry = Registry::new(&root);
+    match args.command {
+        ClusterCommand::Add(add_args) => add(&registry, &add_args, args.output)?,
+        ClusterCommand::List => list(&registry, args.output)?,
+        ClusterCommand::Rotate(RotateArgs { cluster, finish: false }) => {
+            rotate(&registry, &cluster, args.output)?;
+        }
+        ClusterCommand::Rotate(RotateArgs { cluster, finish: true }) => {
+            registry.finish_rotation(&cluster)?;
+            done(args.output, &cluster, "finished", "the previous token is out of force");
+        }
+        ClusterCommand::Remove { cluster } => {
+            registry.remove(&cluster)?;
+            done(args.output, &cluster, "removed", "its hooks are answered 401 from now on");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn done(output: Output, cluster: &ClusterName, what: &str, meaning: &str) {
+    match output {
+        Output::Text => print(&format!("{} cluster {cluster} {what}: {meaning}\n", paint(GOOD, "✓"))),
+        Output::Json => print_json(&json!({ "cluster": cluster, "result": what })),
+    }
+}
+
+fn add(registry: &Registry, args: &AddArgs, output: Output) -> anyhow::Result<()> {
+    let cluster = &args.cluster;
+    let relay_ca = args.ca.as_deref().map(read).transpose()?;
+    if let (Some(path), Some(pem)) = (&args.ca, &relay_ca) {
+        ensure!(pem.contains("-----BEGIN CERTIFICATE-----"), "{} is no PEM certificate", path.display());
+    }
+    let entry = Entry {
+        relay_secret_name: format!("cluster-{cluster}-relay-token"),
+        outcome_relay_url: relay_url(&args.url, cluster)?,
+        relay_host_alias_ip: args.host_alias_ip.map(|ip| ip.to_string()),
+        relay_ca,
+        forward_types: args.forward_types.clone(),
+        app_namespaces: args.app_namespaces.clone(),
+    };
+    let token = registry.add(cluster, &entry)?;
+    Handout { cluster, entry: &entry, token: &token }.show(output, "added to", registry)
+}
+
+/// The URL that hooks post to: `url` itself when it ends so already.
+fn relay_url(url: &Url, cluster: &ClusterName) -> anyhow::Result<String> {
+    ensure!(matches!(url.scheme(), "https" | "http") && url.has_host(), "{url} is no http or https URL");
+    ensure!(
+        url.username().is_empty() && url.password().is_none() && url.query().is_none(),
+        "the URL must have neither user name nor password nor query"
+    );
+    let ending = format!("/outcome/{cluster}");
+    let base = url.as_str().trim_end_matches('/');
+    if url.path().contains("/outcome/") {
+        ensure!(base.ends_with(&ending), "{url} is the address of another cluster: it must end in {ending}");
+        return Ok(base.to_owned());
+    }
+    Ok(format!("{base}{ending}"))
+}
+
+fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
+    let token = registry.rotate(cluster)?;
+    let entry = registry.entry(cluster)?;
+    Handout { cluster, entry: &entry, token: &token }.show(output, "has a new token in", registry)?;
+    if output == Output::Text {
+        print(&format!(
+            "\nThe token before works until every namespace has the new one. Then:\n\n  \
+             transponder cluster rotate {cluster} --finish\n"
+        ));
+    }
+    Ok(())
+}
+
+fn list(registry: &Registry, output: Output) -> anyhow::Result<()> {
+    let (mut rows, mut documents) = (Vec::new(), Vec::new());
+    for name in registry.names()? {
+        let entry = ClusterName::new(&name)
+            .with_context(|| format!("{name} is no name of a cluster"))
+            .and_then(|cluster| registry.entry(&cluster));
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                let error = format!("{error:#}");
+                documents.push(json!({ "cluster": name, "error": error }));
+                rows.push(vec![name, error]);
+                continue;
+            }
+        };
+        let token = registry.token_state(&entry.relay_secret_name);
+        let globs =
+            |globs: &Option<Vec<String>>, all: &str| globs.as_ref().map_or(all.to_owned(), |g| g.join(" "));
+        rows.push(vec![
+            name.clone(),
+            entry.outcome_relay_url.clone(),
+            describe(token).to_owned(),
+            globs(&entry.forward_types, "the hook's"),
+            globs(&entry.app_namespaces, "all"),
+        ]);
+        let mut document = serde_json::to_value(&entry)?;
+        document["cluster"] = json!(name);
+        document["token"] = json!(token);
+        documents.push(document);
+    }
+    match output {
+        Output::Json => print_json(&json!({ "clusters": documents })),
+        Output::Text => print(&table(
+            &["cluster", "url", "token", "types", "app namespaces"],
+            rows,
+            &format!(
+                "no clusters in {}: 'transponder cluster add NAME --url URL' adds one",
+                registry.root().display()
+            ),
+        )),
+    }
+    Ok(())
+}
+
+fn describe(token: TokenState) -> &'static str {
+    match token {
+        TokenState::Present => "one",
+        TokenState::Rotating => "two: rotating",
+        TokenState::Missing => "missing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_hooks_ends_in_the_clusters_own_path() {
+        let of = |url: &str| relay_url(&url.parse().unwrap(), &ClusterName::new("c").unwrap());
+        for (url, expected) in [
+            ("https://relay:30880", "https://relay:30880/outcome/c"),
+            ("https://relay/", "https://relay/outcome/c"),
+            ("https://relay/base/", "https://relay/base/outcome/c"),
+            ("https://relay/outcome/c", "https://relay/outcome/c"),
+        ] {
+            assert_eq!(of(url).unwrap(), expected);
+        }
+        for bad in ["https://relay/outcome/d", "ftp://relay", "https://u:p@relay", "https://relay/?a=b"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Lines to paste into a shell: each works against the mesh as it runs.
+
+use anyhow::Context as _;
+use transponder_core::ServiceName;
+
+use super::{
+    stage::{CLUSTER, Stage},
+    story::Sent,
+};
+use crate::{
+    files::write_private,
+    output::{FAINT, paint},
+};
+
+/// The lines.
+pub(super) fn lines(stage: &Stage, outcome: &Sent) -> anyhow::Result<String> {
+    let address = |service| stage.addresses.of(service).context("a service has no address");
+    let (edge, tracking) = (address(ServiceName::Edge)?, address(ServiceName::ReleaseTracking)?);
+    let span = address(ServiceName::OutcomeSpan)?;
+    write_private(&stage.installation.root().join("event.json"), &outcome.body)?;
+    let heading = |text: &str| paint(FAINT, &format!("# {text}"));
+    let post = "curl --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
+    let call = "grpcurl -cacert $D/mesh/ca.crt -expand-headers -H 'authorization: Bearer ${TOKEN}'";
+    Ok([
+        format!("\nD={}", stage.installation.root().display()),
+        heading("post the outcome once more, and read its receipt"),
+        format!(
+            "{post} -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"
+        ),
+        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", outcome.key),
+        heading("ask as a Task"),
+        "export TOKEN=$(cat $D/task-token)".into(),
+        format!("{call} -d '{{\"app_namespace\":\"app-shop-cicd\"}}' {tracking} transponder.v1.ReleaseTracking/List"),
+        format!("{call} {span} describe transponder.v1.OutcomeSpan"),
+        heading("metrics, spans, the operator's view"),
+        format!("curl -s http://{}/metrics | grep ^dora_", stage.addresses.admin),
+        "tail -1 $D/data/spans.jsonl".into(),
+        "transponder --config $D/transponder.toml outcomes list".into(),
+        String::new(),
+    ]
+    .join("\n"))
+}

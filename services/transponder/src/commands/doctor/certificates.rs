@@ -1,0 +1,94 @@
+//! Certificates: the edge's and the mesh's.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use transponder_core::{ServiceName, Timestamp};
+use transponder_runtime::{
+    mesh,
+    tls::{self, Facts, Usage},
+};
+
+use super::finding::Findings;
+use crate::config::Config;
+
+/// A certificate that expires within this is due.
+const DUE: SignedDuration = SignedDuration::from_hours(14 * 24);
+
+/// The edge's certificate: usable, valid for a while, and for the hosts by which hooks call it.
+pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Findings) {
+    const AREA: &str = "edge cert";
+    let (certificate, key) = (&config.edge.certificate, &config.edge.key);
+    let facts = match tls::load_pair(certificate, key, Usage::Server) {
+        Ok((_, facts)) => facts,
+        Err(error) => {
+            let mend = "transponder edge-certs --directory DIR, or the platform's own certificate";
+            findings.wrong(AREA, &error.problem, error.path.display(), mend);
+            return;
+        }
+    };
+    for host in hosts.iter().filter(|host| !covers(&facts.names, host)) {
+        let what = format!("hooks call {host}, and the certificate is for {}", facts.names.join(", "));
+        let mend = format!("issue it for {host} too: transponder edge-certs --directory DIR --names {host}");
+        findings.wrong(AREA, &what, certificate.display(), &mend);
+    }
+    expiry(AREA, "edge", &facts, &certificate.display().to_string(), findings);
+}
+
+/// Whether one of a certificate's names is good for a host (RFC 6125: a `*` stands for one whole first label).
+fn covers(names: &[String], host: &str) -> bool {
+    names.iter().any(|name| match name.strip_prefix("*.") {
+        Some(parent) => host.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent)),
+        None => name.eq_ignore_ascii_case(host),
+    })
+}
+
+/// The identity of each service.
+pub(super) fn mesh(config: &Config, findings: &mut Findings) {
+    const AREA: &str = "mesh cert";
+    for service in ServiceName::ALL {
+        match mesh::check(service, &config.mesh) {
+            Ok(facts) => {
+                let at = config.mesh.certificate(service);
+                expiry(AREA, service.as_str(), &facts, &at.display().to_string(), findings);
+            }
+            Err(error) => {
+                let mend = format!("transponder mesh-certs --directory {}", config.mesh.directory.display());
+                let what = format!("{service}: {}", error.problem);
+                findings.wrong(AREA, &what, error.path.display(), &mend);
+            }
+        }
+    }
+}
+
+fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &str, findings: &mut Findings) {
+    let left = facts.not_after.duration_since(Timestamp::now());
+    let days = left.as_hours() / 24;
+    if left < DUE {
+        let what = format!("{whose}: expires in {days} days, at {}", facts.not_after);
+        findings.doubtful(area, &what, at, "renew it; running services take the new one over by themselves");
+    } else {
+        findings.fine(area, format!("{whose}: usable, valid for {days} more days"), at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_covers_one_label() {
+        let names = ["relay.example".to_owned(), "*.dev.example".to_owned(), "10.0.0.1".to_owned()];
+        for (host, covered) in [
+            ("relay.example", true),
+            ("RELAY.example", true),
+            ("a.dev.example", true),
+            ("a.b.dev.example", false),
+            ("dev.example", false),
+            ("10.0.0.1", true),
+            ("10.0.0.2", false),
+        ] {
+            assert_eq!(covers(&names, host), covered, "{host}");
+        }
+    }
+}

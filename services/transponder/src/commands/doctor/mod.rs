@@ -1,0 +1,99 @@
+//! `doctor`: what is wrong, where, and how to mend it.
+//!
+//! Reads and asks; changes nothing.
+
+mod certificates;
+mod finding;
+mod reach;
+mod registry;
+mod storage;
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::{
+    cli::Globals,
+    config::{self, Config},
+    output::{BAD, DOUBTFUL, FAINT, GOOD, Output, one_line, paint, print, print_json},
+};
+use finding::{Findings, Level};
+
+/// Arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Check files only, not whether the services run and can be reached.
+    #[arg(long)]
+    pub offline: bool,
+    /// How to show the result.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Checks everything. Ends with 1 when something is wrong.
+///
+/// # Errors
+/// None of what it checks is one: all is in the findings.
+pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut findings = Findings::default();
+    let file = globals.config.as_ref().map_or("defaults and variables".into(), |f| f.display().to_string());
+    match config::load(globals) {
+        Ok((config, _)) => {
+            findings.fine("configuration", "every key is known and every value fits", &file);
+            examine(&config, &args, &mut findings).await;
+        }
+        Err(error) => findings.wrong(
+            "configuration",
+            &error.to_string(),
+            &file,
+            "correct the key or value; 'transponder config --reference' lists them all",
+        ),
+    }
+    match args.output {
+        Output::Text => print(&text(&findings)),
+        Output::Json => print_json(&json!({
+            "ok": findings.worst() != Level::Wrong,
+            "findings": findings.all(),
+        })),
+    }
+    Ok(if findings.worst() == Level::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
+    if let Err(problem) = config.edge.check() {
+        findings.wrong("configuration", &problem, "[edge]", "correct the value");
+    }
+    let hosts = registry::check(&config.edge.registry, findings);
+    certificates::edge(config, &hosts, findings);
+    certificates::mesh(config, findings);
+    storage::data_directories(config, findings);
+    storage::callers(config, findings);
+    storage::broker_token(config, findings);
+    if !args.offline {
+        reach::check(config, findings).await;
+    }
+}
+
+fn text(findings: &Findings) -> String {
+    let mut text = String::new();
+    for finding in findings.all() {
+        let (style, mark) = match finding.level {
+            Level::Fine => (GOOD, "✓"),
+            Level::Doubtful => (DOUBTFUL, "!"),
+            Level::Wrong => (BAD, "✗"),
+        };
+        let area = format!("{:<13}", finding.area);
+        text.push_str(&format!("{} {area}  {}\n", paint(style, mark), one_line(&finding.what)));
+        if finding.level == Level::Fine {
+            continue;
+        }
+        text.push_str(&format!("  {:<13}  {} {}\n", "", paint(FAINT, "where"), one_line(&finding.at)));
+        text.push_str(&format!("  {:<13}  {} {}\n", "", paint(FAINT, "mend "), finding.mend));
+    }
+    let count = |level| findings.all().iter().filter(|finding| finding.level == level).count();
+    let (fine, doubtful, wrong) = (count(Level::Fine), count(Level::Doubtful), count(Level::Wrong));
+    let style = if wrong > 0 { BAD } else { GOOD };
+    let sum = format!("{fine} fine, {doubtful} to look at, {wrong} wrong");
+    text.push_str(&format!("\n{}\n", paint(style, &sum)));
+    text
+}

@@ -1,0 +1,191 @@
+//! The registry: each cluster's entry, Secret and token.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use sha2::{Digest as _, Sha256};
+use transponder_core::ClusterName;
+use url::Url;
+
+use super::finding::Findings;
+use crate::registry::{Entry, Registry};
+
+const AREA: &str = "registry";
+/// Tokens below this can be guessed.
+const SHORT: usize = 16;
+
+/// Checks all clusters; answers the hosts by which their hooks reach the edge.
+pub(super) fn check(root: &Path, findings: &mut Findings) -> BTreeSet<String> {
+    let registry = Registry::new(root);
+    let mut hosts = BTreeSet::new();
+    let names = match registry.names() {
+        Ok(names) => names,
+        Err(error) => {
+            let mend = "make the directory readable; until then the edge answers 503";
+            findings.wrong(AREA, &format!("{error:#}"), root.display(), mend);
+            return hosts;
+        }
+    };
+    if names.is_empty() {
+        let mend = "transponder cluster add NAME --url URL";
+        findings.wrong(AREA, "there is no cluster: every report is answered 503", root.display(), mend);
+    }
+    let mut tokens: BTreeMap<[u8; 32], Vec<String>> = BTreeMap::new();
+    for name in &names {
+        let Ok(cluster) = ClusterName::new(name) else {
+            let at = root.join("cluster-registry").join(name);
+            findings.wrong(
+                AREA,
+                &format!("'{name}' is no name of a cluster"),
+                at.display(),
+                "rename the file",
+            );
+            continue;
+        };
+        let entry = match registry.entry(&cluster) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let mend = "correct the JSON, or 'cluster remove' and 'cluster add' it anew";
+                findings.wrong(AREA, &format!("{error:#}"), registry.entry_path(&cluster).display(), mend);
+                continue;
+            }
+        };
+        hosts.extend(url(&registry, &cluster, &entry, findings));
+        if let Some(digest) = token(&registry, &cluster, &entry, findings) {
+            tokens.entry(digest).or_default().push(name.clone());
+        }
+    }
+    for shared in tokens.into_values().filter(|clusters| clusters.len() > 1) {
+        let what = format!("clusters {} share one token: each can speak for the others", shared.join(", "));
+        findings.doubtful(AREA, &what, root.display(), "transponder cluster rotate CLUSTER");
+    }
+    hosts
+}
+
+fn url(registry: &Registry, cluster: &ClusterName, entry: &Entry, findings: &mut Findings) -> Option<String> {
+    let at = registry.entry_path(cluster);
+    let mend = "correct outcomeRelayURL: https://HOST[:PORT]/outcome/CLUSTER";
+    let text = &entry.outcome_relay_url;
+    let Ok(url) = Url::parse(text) else {
+        findings.wrong(AREA, &format!("{cluster}: '{text}' is no URL"), at.display(), mend);
+        return None;
+    };
+    if !url.path().ends_with(&format!("/outcome/{cluster}")) {
+        let what = format!("{cluster}: the URL {url} does not end in /outcome/{cluster}");
+        findings.wrong(AREA, &what, at.display(), mend);
+    }
+    if url.scheme() != "https" {
+        let what = format!("{cluster}: {url} is not https: the token is sent in the open");
+        findings.doubtful(AREA, &what, at.display(), mend);
+    }
+    // Brackets of an IPv6 address are the URL's, not the address's.
+    url.host_str().map(|host| host.trim_matches(['[', ']']).to_owned())
+}
+
+/// Checks the token; answers its digest, for comparison with the others'. The token itself goes nowhere.
+fn token(
+    registry: &Registry,
+    cluster: &ClusterName,
+    entry: &Entry,
+    findings: &mut Findings,
+) -> Option<[u8; 32]> {
+    let at = registry.token_path(&entry.relay_secret_name);
+    let mend = format!("transponder cluster rotate {cluster}");
+    let wrong = |what: String, findings: &mut Findings| findings.wrong(AREA, &what, at.display(), &mend);
+    let token = match fs::read(&at) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            wrong(
+                format!("{cluster}: the token of {} cannot be read: {error}", entry.relay_secret_name),
+                findings,
+            );
+            return None;
+        }
+    };
+    let token = token.trim_ascii();
+    if token.is_empty() {
+        wrong(format!("{cluster}: the token is empty"), findings);
+        return None;
+    }
+    if !token.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
+        wrong(format!("{cluster}: the token holds characters that fit no header"), findings);
+        return None;
+    }
+    if token.len() < SHORT {
+        let what = format!("{cluster}: the token has fewer than {SHORT} bytes and can be guessed");
+        findings.doubtful(AREA, &what, at.display(), &mend);
+    } else {
+        findings.fine(AREA, format!("{cluster}: entry, URL and token are in order"), at.display());
+    }
+    if registry.previous_token_path(&entry.relay_secret_name).exists() {
+        let what = format!("{cluster}: a rotation is under way, two tokens work");
+        let mend = format!("once every hook has the new one: transponder cluster rotate {cluster} --finish");
+        findings.doubtful(AREA, &what, at.display(), &mend);
+    }
+    Some(Sha256::digest(token).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::finding::Level, *};
+
+    #[test]
+    fn each_fault_of_a_registry_is_found_and_named() {
+        type Spoil = fn(&Path);
+        let cases: [(&str, Spoil, Level); 7] = [
+            ("are in order", |_| {}, Level::Fine),
+            ("cannot be read", |r| fs::remove_file(r.join("secrets/s/token")).unwrap(), Level::Wrong),
+            ("is empty", |r| fs::write(r.join("secrets/s/token"), " \n").unwrap(), Level::Wrong),
+            (
+                "fit no header",
+                |r| fs::write(r.join("secrets/s/token"), "abcdefgh\nijklmnopq").unwrap(),
+                Level::Wrong,
+            ),
+            (
+                "fewer than 16 bytes",
+                |r| fs::write(r.join("secrets/s/token"), "short").unwrap(),
+                Level::Doubtful,
+            ),
+            (
+                "expected value",
+                |r| fs::write(r.join("cluster-registry/c"), "nonsense").unwrap(),
+                Level::Wrong,
+            ),
+            ("there is no cluster", |r| fs::remove_file(r.join("cluster-registry/c")).unwrap(), Level::Wrong),
+        ];
+        for (expected, spoil, level) in cases {
+            let root = tempfile::tempdir().unwrap();
+            let registry = Registry::new(root.path());
+            let entry = serde_json::from_str(
+                r#"{"relaySecretName":"s","outcomeRelayURL":"https://relay.example/outcome/c"}"#,
+            );
+            registry.add(&ClusterName::new("c").unwrap(), &entry.unwrap()).unwrap();
+            spoil(root.path());
+            let mut findings = Findings::default();
+            check(root.path(), &mut findings);
+            let found = findings.all().iter().any(|f| f.what.contains(expected) && f.level == level);
+            assert!(found, "{expected}: {:?}", findings.all());
+        }
+    }
+
+    #[test]
+    fn a_token_that_two_clusters_share_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let registry = Registry::new(root.path());
+        for name in ["a", "b"] {
+            let entry =
+                format!(r#"{{"relaySecretName":"s","outcomeRelayURL":"https://r.example/outcome/{name}"}}"#);
+            registry.add(&ClusterName::new(name).unwrap(), &serde_json::from_str(&entry).unwrap()).unwrap();
+        }
+        let mut findings = Findings::default();
+        assert_eq!(check(root.path(), &mut findings), BTreeSet::from(["r.example".to_owned()]));
+        assert!(
+            findings.all().iter().any(|f| f.what.contains("a, b share one token")),
+            "{:?}",
+            findings.all()
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! `outcomes list|show|replay`: what the running edge took in, and how far it has come.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Subcommand;
+use http::Method;
+use serde_json::Value;
+use transponder_core::{ClusterName, EventKey, Target, TargetState};
+use transponder_runtime::operator;
+use url::form_urlencoded::Serializer;
+
+use crate::{
+    cli::Globals,
+    config,
+    output::{GOOD, Output, STRONG, cell, one_line, paint, print, print_json, table},
+    receipt,
+};
+
+/// Arguments of `outcomes`.
+#[derive(Debug, clap::Args)]
+pub struct OutcomesArgs {
+    /// How to show the result.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: OutcomesCommand,
+}
+
+/// What can be done with outcomes.
+#[derive(Debug, Subcommand)]
+pub enum OutcomesCommand {
+    /// List what came in, newest first.
+    List {
+        /// Only what has a target in this state: stored, waiting, delivered, replaced, retrying or dead.
+        #[arg(long, value_parser = state)]
+        state: Option<TargetState>,
+        /// Only what came from this cluster.
+        #[arg(long)]
+        cluster: Option<ClusterName>,
+        /// At most so many.
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+    },
+    /// Show everything about one.
+    Show {
+        /// Its key: 40 hex digits.
+        #[arg(value_parser = key)]
+        key: EventKey,
+    },
+    /// Take up again what was given up.
+    Replay {
+        /// Its key: 40 hex digits.
+        #[arg(value_parser = key)]
+        key: EventKey,
+        /// Only this target: broker, tracking, dora or span. All dead ones otherwise.
+        #[arg(long, value_parser = target)]
+        target: Option<Target>,
+    },
+}
+
+fn state(text: &str) -> Result<TargetState, String> {
+    TargetState::parse(text).ok_or_else(|| "is no state of a target".to_owned())
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    Target::parse(text).ok_or_else(|| "is none of broker, tracking, dora and span".to_owned())
+}
+
+fn key(text: &str) -> Result<EventKey, String> {
+    text.parse().map_err(|error: transponder_core::key::KeyError| error.to_string())
+}
+
+/// Asks the running edge.
+///
+/// # Errors
+/// When no edge runs on the configured data directory, or it refuses.
+pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCode> {
+    let (config, _) = config::load(globals)?;
+    let directory = config.edge.data_directory;
+    let ask = async |method, path: &str| operator::ask(&directory, method, path).await;
+    let (value, text) = match &args.command {
+        OutcomesCommand::List { state, cluster, limit } => {
+            let query = query(&[
+                ("state", state.map(|state| state.to_string())),
+                ("cluster", cluster.as_ref().map(ToString::to_string)),
+                ("limit", Some(limit.to_string())),
+            ]);
+            let value = ask(Method::GET, &format!("/outcomes?{query}")).await?;
+            let text = list(&value);
+            (value, text)
+        }
+        OutcomesCommand::Show { key } => {
+            let value = ask(Method::GET, &format!("/outcomes/{key}")).await?;
+            let text = show(&value);
+            (value, text)
+        }
+        OutcomesCommand::Replay { key, target } => {
+            let query = query(&[("target", target.map(|target| target.to_string()))]);
+            let value = ask(Method::POST, &format!("/outcomes/{key}/replay?{query}")).await?;
+            let text = replayed(&value)?;
+            (value, text)
+        }
+    };
+    match args.output {
+        Output::Text => print(&text),
+        Output::Json => print_json(&value),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A query of the values that are there.
+pub(crate) fn query(pairs: &[(&str, Option<String>)]) -> String {
+    let given = pairs.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    Serializer::new(String::new()).extend_pairs(given).finish()
+}
+
+fn list(value: &Value) -> String {
+    let rows = value["outcomes"].as_array().into_iter().flatten().map(|outcome| {
+        let what = if outcome["phase"].is_null() { &outcome["type"] } else { &outcome["phase"] };
+        let mut row: Vec<String> =
+            ["receivedAt", "cluster", "app", "env"].map(|key| cell(&outcome[key])).into();
+        row.push(cell(what));
+        row.push(states(outcome));
+        row.push(cell(&outcome["key"]));
+        row
+    });
+    table(&["received", "cluster", "app", "env", "phase", "targets", "key"], rows.collect(), "no outcomes")
+}
+
+/// All states in a few words: the targets that are not done stand out by their names.
+fn states(outcome: &Value) -> String {
+    let targets = receipt::targets(outcome);
+    let open: Vec<String> = targets
+        .iter()
+        .filter(|(_, state)| !state.is_final())
+        .map(|(target, state)| format!("{target} {state}"))
+        .collect();
+    if open.is_empty() { "all done".to_owned() } else { open.join(", ") }
+}
+
+fn show(value: &Value) -> String {
+    let Some(fields) = value.as_object() else { return format!("{value:#}\n") };
+    let mut text = String::new();
+    for (name, field) in fields.iter().filter(|(name, field)| *name != "targets" && !field.is_null()) {
+        let shown = if field.is_object() || field.is_array() { field.to_string() } else { cell(field) };
+        text.push_str(&format!("{}  {}\n", paint(STRONG, &format!("{name:<16}")), one_line(&shown)));
+    }
+    let rows = value["targets"].as_object().into_iter().flatten().map(|(target, status)| {
+        let others: Vec<String> = status
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(name, field)| *name != "state" && !field.is_null() && *field != "")
+            .map(|(name, field)| format!("{name} {}", cell(field)))
+            .collect();
+        vec![target.clone(), cell(&status["state"]), others.join(", ")]
+    });
+    text.push('\n');
+    text.push_str(&table(&["target", "state", "more"], rows.collect(), "no targets"));
+    text
+}
+
+fn replayed(value: &Value) -> anyhow::Result<String> {
+    let targets: Vec<String> = value["replayed"].as_array().into_iter().flatten().map(cell).collect();
+    if targets.is_empty() {
+        return Err(anyhow!("nothing to replay: no target of this outcome is dead"));
+    }
+    Ok(format!("{} taken up again: {}\n", paint(GOOD, "✓"), targets.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_listing_names_only_the_targets_that_are_not_done() {
+        let value = json!({ "outcomes": [
+            { "key": "k1", "cluster": "c", "app": "shop", "env": "prod", "phase": "Failed", "receivedAt": "t",
+              "targets": { "broker": { "state": "delivered" }, "dora": { "state": "waiting" } } },
+            { "key": "k2", "cluster": "c", "type": "dev.cdevents.x", "receivedAt": "t",
+              "targets": { "broker": { "state": "delivered" } } },
+        ]});
+        let text = anstream::adapter::strip_str(&list(&value)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].contains("Failed") && lines[1].contains("dora waiting"), "{text}");
+        assert!(lines[2].contains("dev.cdevents.x") && lines[2].contains("all done"), "{text}");
+    }
+
+    #[test]
+    fn a_replay_of_nothing_is_an_error() {
+        assert!(replayed(&json!({ "replayed": [] })).is_err());
+        assert!(replayed(&json!({ "replayed": ["span"] })).unwrap().contains("span"));
+    }
+
+    #[test]
+    fn a_query_holds_what_is_given_and_nothing_else() {
+        assert_eq!(query(&[("a", Some("x y".into())), ("b", None), ("c", Some("1".into()))]), "a=x+y&c=1");
+    }
+}

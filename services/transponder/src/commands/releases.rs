@@ -1,0 +1,129 @@
+//! `releases list`: what the running release tracking knows.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use http::Method;
+use serde_json::Value;
+use transponder_core::AppNamespace;
+use transponder_runtime::operator;
+
+use super::outcomes::query;
+use crate::{
+    cli::Globals,
+    config,
+    output::{Output, cell, print, print_json, table},
+};
+
+/// Arguments of `releases`.
+#[derive(Debug, clap::Args)]
+pub struct ReleasesArgs {
+    /// How to show the result.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ReleasesCommand,
+}
+
+/// What can be done with releases.
+#[derive(Debug, Subcommand)]
+pub enum ReleasesCommand {
+    /// List releases, last changed first.
+    List {
+        /// Only those in this state.
+        #[arg(long, value_parser = STATES)]
+        state: Option<String>,
+        /// Only those of this app namespace.
+        #[arg(long)]
+        app_namespace: Option<AppNamespace>,
+        /// At most so many.
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+    },
+    /// List the clusters with the time of each one's last report.
+    Clusters,
+}
+
+const STATES: [&str; 8] =
+    ["expected", "merged", "progressing", "succeeded", "failed", "unreported", "superseded", "closed"];
+
+/// Asks the running release tracking.
+///
+/// # Errors
+/// When none runs on the configured data directory, or it refuses.
+pub async fn run(globals: &Globals, args: ReleasesArgs) -> anyhow::Result<ExitCode> {
+    let (config, _) = config::load(globals)?;
+    let directory = config.release_tracking.data_directory;
+    let path = match &args.command {
+        ReleasesCommand::List { state, app_namespace, limit } => {
+            let query = query(&[
+                ("state", state.clone()),
+                ("app_namespace", app_namespace.as_ref().map(ToString::to_string)),
+                ("limit", Some(limit.to_string())),
+            ]);
+            format!("/releases?{query}")
+        }
+        ReleasesCommand::Clusters => "/clusters".to_owned(),
+    };
+    let value = operator::ask(&directory, Method::GET, &path).await?;
+    match (args.output, &args.command) {
+        (Output::Json, _) => print_json(&value),
+        (Output::Text, ReleasesCommand::List { .. }) => print(&list(&value)),
+        (Output::Text, ReleasesCommand::Clusters) => print(&clusters(&value)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(value: &Value) -> String {
+    let rows = value.as_array().into_iter().flatten().map(|release| {
+        let id =
+            ["chain_id", "git_revision", "event_id"].iter().map(|key| &release[key]).find(|id| *id != "");
+        let of = |key: &str| cell(&release[key]);
+        vec![
+            of("state"),
+            of("app_namespace"),
+            of("app"),
+            of("env"),
+            of("cluster"),
+            cell(id.unwrap_or(&Value::Null)),
+            of("pr_url"),
+            of("updated_at"),
+        ]
+    });
+    table(
+        &["state", "app namespace", "app", "env", "cluster", "release", "pull request", "changed"],
+        rows.collect(),
+        "no releases",
+    )
+}
+
+fn clusters(value: &Value) -> String {
+    let rows = value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|cluster| ["cluster", "last_report_at"].map(|key| cell(&cluster[key])).into());
+    table(&["cluster", "last report"], rows.collect(), "no cluster has reported yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_release_is_named_by_what_sets_it_apart() {
+        let value = json!([
+            { "state": "merged", "chain_id": "c-1", "git_revision": "abc", "event_id": "" },
+            { "state": "failed", "chain_id": "", "git_revision": "def", "event_id": "" },
+            { "state": "failed", "chain_id": "", "git_revision": "", "event_id": "e-1" },
+        ]);
+        let text = list(&value);
+        let lines: Vec<&str> = text.lines().collect();
+        for (line, id) in lines[1..].iter().zip(["c-1", "def", "e-1"]) {
+            assert!(line.contains(id), "{text}");
+        }
+    }
+}
