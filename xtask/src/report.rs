@@ -57,6 +57,7 @@ impl Report {
             }
             Outcome::Skipped(reason) => {
                 self.skipped += 1;
+                let reason = one_line(&reason);
                 self.complaints.push(format!("{name} skipped: {reason}"));
                 line(&format!("skip  {name}: {reason} ({time})"));
             }
@@ -108,6 +109,16 @@ pub(crate) fn duration(time: Duration) -> String {
     format!("{} min {:02} s", time.as_secs() / 60, time.as_secs() % 60)
 }
 
+/// A reason that may be the whole output of a program, fit for a list.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= LONGEST {
+        return line;
+    }
+    line.chars().take(LONGEST).chain(['…']).collect()
+}
+
 fn indented(text: &str) -> String {
     text.trim_end().lines().map(|line| format!("      | {line}\n")).collect()
 }
@@ -131,6 +142,12 @@ mod tests {
         });
         assert_eq!((report.passed, report.failed, report.skipped), (6, 2, 3));
         assert!(!report.finish());
+    }
+
+    #[test]
+    fn a_reason_fits_on_one_line() {
+        assert_eq!(one_line("go build failed:\n no network\n"), "go build failed: no network");
+        assert_eq!(one_line(&"x".repeat(1000)).chars().count(), 301);
     }
 
     #[test]
