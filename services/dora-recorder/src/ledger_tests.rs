@@ -41,6 +41,15 @@ impl Clock for Hands {
 struct Forgetful {
     store: SqliteStore,
     loses: AtomicBool,
+    health: watch::Sender<Health>,
+}
+
+impl Forgetful {
+    fn open(directory: &std::path::Path) -> Arc<Self> {
+        let store = SqliteStore::open(directory).unwrap();
+        let health = watch::Sender::new(Health { generation: 0, problem: None });
+        Arc::new(Self { store, loses: AtomicBool::new(false), health })
+    }
 }
 
 impl StreamStore for Forgetful {
@@ -67,7 +76,7 @@ impl StreamStore for Forgetful {
     }
 
     fn health(&self) -> watch::Receiver<Health> {
-        self.store.health()
+        self.health.subscribe()
     }
 }
 
@@ -153,10 +162,8 @@ async fn what_was_shown_is_not_taken_back_by_a_wall_clock_that_jumps_or_a_longer
 #[tokio::test]
 async fn a_write_whose_end_is_unknown_is_not_counted_twice() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(Forgetful {
-        store: SqliteStore::open(directory.path()).unwrap(),
-        loses: AtomicBool::new(true),
-    });
+    let store = Forgetful::open(directory.path());
+    store.loses.store(true, Ordering::SeqCst);
     let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
     let ledger = ledger(store.clone(), &config, &Hands::at(0)).await;
     let first = verdict(1, Outcome::Succeeded, 0);
@@ -228,4 +235,57 @@ async fn any_interleaving_of_streams_gives_the_same_totals_and_repetition_none_m
         assert_eq!((totals.succeeded, totals.failed), (13, 7));
         assert_eq!((totals.restore.count(), totals.restore.sum), (7, Duration::from_secs(700)));
     }
+}
+
+#[tokio::test]
+async fn memory_follows_the_disk_once_the_store_was_opened_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Forgetful::open(directory.path());
+    let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
+    let ledger = ledger(store.clone(), &config, &Hands::at(0)).await;
+    let context = Context::new();
+    let part = context.readiness.part("dora-recorder");
+    let watching = tokio::spawn(crate::health::watch(ledger.clone(), part, context.shutdown.clone()));
+    store.loses.store(true, Ordering::SeqCst);
+    assert!(ledger.record(shop(), verdict(1, Outcome::Failed, 0)).await.is_err());
+    assert!(ledger.view().shown().is_empty());
+    store.health.send_modify(|health| health.generation += 1);
+    let following = async {
+        while ledger.view().shown().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), following).await.unwrap();
+    assert_eq!(shown(&ledger).failed, 1);
+    context.shutdown.begin();
+    watching.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_read_before_a_later_commit_does_not_take_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
+    let ledger = open(directory.path(), &config, &Hands::at(0)).await;
+    ledger.record(shop(), verdict(1, Outcome::Failed, 0)).await.unwrap();
+    let read = ledger.store().find(&shop()).await.unwrap().unwrap();
+    ledger.record(shop(), verdict(2, Outcome::Failed, 5)).await.unwrap();
+    let slot = ledger.book().place(&shop());
+    ledger.take_over(&slot, read);
+    assert_eq!(shown(&ledger).failed, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verdicts_of_one_stream_wait_for_each_other_and_none_is_turned_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
+    let ledger = open(directory.path(), &config, &Hands::at(0)).await;
+    let record = |release| {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { ledger.record(shop(), verdict(release, Outcome::Failed, 0)).await })
+    };
+    let tasks: Vec<_> = (0..100).map(record).collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Ok(Disposition::New));
+    }
+    assert_eq!(shown(&ledger).failed, 100);
 }
