@@ -1,5 +1,6 @@
 //! The harness: starts any part of a release's way on free loopback ports, and waits for conditions, never for time.
 //!
+//! * [`Mesh`] is the product as an operator runs it, and [`TestEvent`] what a hook sends it;
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;
 //! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
 //! * [`Jaeger`] and [`Prometheus`] are the real ones; [`curl`], [`grpcurl`] and [`Run`] call real clients;
@@ -9,9 +10,11 @@
 //! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
 
 mod broker;
+mod event;
 mod eventually;
 mod jaeger;
 mod locate;
+mod mesh;
 mod otlp;
 pub mod ports;
 mod process;
@@ -20,9 +23,11 @@ mod run;
 mod server;
 
 pub use broker::{Answer, Behaviour, Broker, Received};
+pub use event::TestEvent;
 pub use eventually::{LONG, SHORT, eventually};
 pub use jaeger::Jaeger;
 pub use locate::{product, tool};
+pub use mesh::Mesh;
 pub use otlp::{Export, OtlpReceiver, OtlpReply, Protocol, ReceivedSpan};
 pub use process::Process;
 pub use prometheus::{Prometheus, Sample, Target};

@@ -148,6 +148,12 @@ impl HttpResponse {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {}", text()))
     }
 
+    /// The body as text.
+    #[must_use]
+    pub fn body_text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let (head, body) = (String::from_utf8_lossy(&bytes[..end]), &bytes[end + 4..]);

@@ -1,0 +1,337 @@
+//! The product as an operator runs it: `transponder all` in a directory made by `transponder init`.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{Broker, HttpResponse, Process, Run, eventually, http, product};
+
+/// How long a start may take on a busy machine.
+const START: Duration = Duration::from_secs(60);
+
+/// A mesh that can be stopped, killed and started again on the same data.
+pub struct Mesh {
+    directory: TempDir,
+    settings: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
+    tokens: BTreeMap<String, String>,
+    process: Option<Process>,
+    addresses: Value,
+    client: reqwest::Client,
+}
+
+impl Mesh {
+    /// Makes an installation whose events go to `broker`, with one cluster `kind-prod`. It does not run yet.
+    ///
+    /// # Panics
+    ///
+    /// When the product refuses.
+    pub async fn new(broker: &Broker) -> Self {
+        let directory = tempfile::tempdir().expect("make a folder");
+        let install = directory.path().join("install");
+        Run::program(product("transponder"))
+            .args(["init".into(), install.clone(), "--broker-url".into(), PathBuf::from(broker.url())])
+            .run()
+            .await
+            .success();
+        let mut mesh = Self {
+            client: client(&install.join("edge/edge-ca.crt")),
+            directory,
+            settings: Vec::new(),
+            environment: Vec::new(),
+            tokens: BTreeMap::new(),
+            process: None,
+            addresses: Value::Null,
+        };
+        for key in [
+            "edge.listen",
+            "forwarder.listen",
+            "dora.listen",
+            "release_tracking.listen",
+            "outcome_span.listen",
+            "admin.listen",
+        ] {
+            mesh.set(key, "127.0.0.1:0");
+        }
+        mesh.set("log.format", "json");
+        mesh.set("edge.settle.failed", "2s");
+        mesh.set("edge.settle.max", "10s");
+        mesh.set("edge.delivery.retry_base", "200ms");
+        mesh.set("dora.zero_hold", "0s");
+        mesh.add_cluster("kind-prod").await;
+        mesh
+    }
+
+    /// A mesh that runs.
+    pub async fn start(broker: &Broker) -> Self {
+        let mut mesh = Self::new(broker).await;
+        mesh.run().await;
+        mesh
+    }
+
+    /// Sets a value of the configuration for the next start.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.settings.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Sets a variable of the environment for the next start.
+    pub fn env(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Forgets a variable that was set.
+    pub fn unset(&mut self, name: &str) {
+        self.environment.retain(|(set, _)| set != name);
+    }
+
+    /// The installation's directory.
+    #[must_use]
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.directory.path().join("install").join(below)
+    }
+
+    /// Runs an operator's command on the installation.
+    pub async fn operate(
+        &self,
+        arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
+    ) -> crate::Ran {
+        let config = self.path("transponder.toml");
+        Run::program(product("transponder"))
+            .args([Path::new("--config"), &config])
+            .args(arguments)
+            .run()
+            .await
+    }
+
+    /// Registers a cluster and keeps its token.
+    ///
+    /// # Panics
+    ///
+    /// When the product refuses.
+    pub async fn add_cluster(&mut self, name: &str) {
+        let added = self
+            .operate(["cluster", "add", name, "--url", "https://127.0.0.1:8443", "--output", "json"])
+            .await
+            .success();
+        let token = added.json()["token"].as_str().expect("a token").to_owned();
+        self.tokens.insert(name.to_owned(), token);
+    }
+
+    /// The relay token of a cluster.
+    ///
+    /// # Panics
+    ///
+    /// When the cluster was not added.
+    #[must_use]
+    pub fn token(&self, cluster: &str) -> &str {
+        self.tokens.get(cluster).expect("a registered cluster")
+    }
+
+    /// The token of an application's Task.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[must_use]
+    pub fn task_token(&self) -> String {
+        std::fs::read_to_string(self.path("task-token")).expect("the token of a Task").trim().to_owned()
+    }
+
+    /// Starts the mesh and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready.
+    pub async fn run(&mut self) {
+        self.launch();
+        let ready = self.directory.path().join("ready.json");
+        let mut process = self.process.take().expect("a process");
+        self.addresses = process
+            .ready(START, || async {
+                let text = std::fs::read(&ready).map_err(|e| e.to_string())?;
+                serde_json::from_slice(&text).map_err(|e| e.to_string())
+            })
+            .await;
+        self.process = Some(process);
+        let url = format!("http://{}/readyz", self.address("admin"));
+        let mut process = self.process.take().expect("a process");
+        process
+            .ready(START, || async {
+                let answer = http(["-s", "--max-time", "5", &url]).await?;
+                if answer.status == 200 { Ok(()) } else { Err(answer.body_text()) }
+            })
+            .await;
+        self.process = Some(process);
+    }
+
+    /// Starts the mesh and does not wait for anything.
+    pub fn launch(&mut self) {
+        let _ = std::fs::remove_file(self.directory.path().join("ready.json"));
+        let mut command = Command::new(product("transponder"));
+        command.arg("--config").arg(self.path("transponder.toml"));
+        for (key, value) in &self.settings {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        command.arg("all").arg("--ready-file").arg(self.directory.path().join("ready.json"));
+        command.envs(self.environment.iter().map(|(k, v)| (k, v)));
+        self.process = Some(Process::start("transponder all", command));
+    }
+
+    /// Kills it as `kill -9` does.
+    pub fn kill(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.kill();
+        }
+    }
+
+    /// Ends it by SIGTERM.
+    pub async fn stop(&mut self) -> std::process::ExitStatus {
+        self.process().terminate(Duration::from_secs(25)).await
+    }
+
+    /// The running process.
+    ///
+    /// # Panics
+    ///
+    /// When it was never started.
+    pub fn process(&mut self) -> &mut Process {
+        self.process.as_mut().expect("a mesh that was started")
+    }
+
+    /// Where a part listens: `admin`, `edge`, `dora-recorder`, …
+    ///
+    /// # Panics
+    ///
+    /// When the part does not run.
+    #[must_use]
+    pub fn address(&self, part: &str) -> SocketAddr {
+        let text = self.addresses[part]
+            .as_str()
+            .unwrap_or_else(|| panic!("{part} does not run: {}", self.addresses));
+        text.parse().expect("an address")
+    }
+
+    /// The URL of a path at the edge.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address("edge"))
+    }
+
+    /// Posts an event by system curl, with further arguments if needed.
+    ///
+    /// # Errors
+    ///
+    /// curl's own.
+    pub async fn curl(&self, cluster: &str, body: &str, more: &[&str]) -> Result<HttpResponse, String> {
+        let bearer = format!("Authorization: Bearer {}", self.token(cluster));
+        let (url, ca) = (self.url(&format!("/outcome/{cluster}")), self.path("edge/edge-ca.crt"));
+        let ca = ca.to_string_lossy();
+        let mut arguments = vec!["-s", "--max-time", "20", "--cacert", &ca, "-H", &bearer];
+        arguments.extend(["-H", "Content-Type: application/cloudevents+json", "--data-binary", body]);
+        arguments.extend(more);
+        arguments.push(&url);
+        http(arguments).await
+    }
+
+    /// Posts an event over a kept connection. Answers status and body.
+    ///
+    /// # Errors
+    ///
+    /// When there was no whole answer: nothing is known of the event then.
+    pub async fn post(&self, cluster: &str, event: impl Into<Bytes>) -> Result<(u16, Value), String> {
+        let request = self
+            .client
+            .post(self.url(&format!("/outcome/{cluster}")))
+            .bearer_auth(self.token(cluster))
+            .header("content-type", "application/cloudevents+json")
+            .body(event.into());
+        answer(request).await
+    }
+
+    /// Reads a receipt.
+    ///
+    /// # Errors
+    ///
+    /// When there was no whole answer.
+    pub async fn receipt(&self, cluster: &str, key: &str) -> Result<(u16, Value), String> {
+        let request =
+            self.client.get(self.url(&format!("/outcome/{cluster}/{key}"))).bearer_auth(self.token(cluster));
+        answer(request).await
+    }
+
+    /// Waits until every target of an event has the given state, or all are delivered or replaced.
+    pub async fn wait_final(&self, cluster: &str, key: &str) -> Value {
+        eventually(&format!("{key} is final"), Duration::from_secs(30), || async {
+            let (_, receipt) = self.receipt(cluster, key).await?;
+            let targets = receipt["targets"].as_object().cloned().unwrap_or_default();
+            let done =
+                |target: &Value| matches!(target["state"].as_str(), Some("delivered" | "replaced" | "dead"));
+            if !targets.is_empty() && targets.values().all(done) {
+                Ok(receipt)
+            } else {
+                Err(receipt.to_string())
+            }
+        })
+        .await
+    }
+
+    /// The text of `/metrics`.
+    ///
+    /// # Panics
+    ///
+    /// When the admin listener does not answer.
+    pub async fn metrics(&self) -> String {
+        let answer =
+            http(["-s", "--max-time", "5", &format!("http://{}/metrics", self.address("admin"))]).await;
+        answer.expect("metrics").body_text()
+    }
+
+    /// The value of one sample, by metric name and the labels that it must have; the sum where several match.
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.metrics().await;
+        let samples = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (metric, set) = series.split_once('{').unwrap_or((series, ""));
+            let fits = metric == name && labels.iter().all(|label| set.contains(label));
+            fits.then(|| value.parse::<f64>().ok())?
+        });
+        samples.sum()
+    }
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String> {
+    let response = request.send().await.map_err(|e| format!("{e:?}"))?;
+    let status = response.status().as_u16();
+    let body = response.bytes().await.map_err(|e| e.to_string())?;
+    let value = serde_json::from_slice(&body).map_err(|e| format!("{status}: {e}"))?;
+    Ok((status, value))
+}
+
+fn client(ca: &Path) -> reqwest::Client {
+    use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(ca).expect("the edge's CA") {
+        roots.add(certificate.expect("a certificate")).expect("a CA certificate");
+    }
+    let tls = rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .expect("protocol versions")
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .timeout(Duration::from_secs(20))
+        .build()
+        .expect("a client")
+}

@@ -1,0 +1,194 @@
+//! From a report to what comes out at the other end.
+
+use std::{fs, path::Path, time::Duration};
+
+use serde_json::Value;
+use transponder_tests::{Answer, Behaviour, Broker, LONG, Mesh, OtlpReceiver, TestEvent, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_comes_out_as_event_metric_and_span() {
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    let event = TestEvent::new("Succeeded", "chain-1").flow_start("2026-01-01T00:00:00Z");
+    let answer = mesh.curl("kind-prod", &event.body(), &[]).await.unwrap();
+    assert_eq!(answer.status, 202, "{}", answer.body_text());
+    assert_eq!(answer.header("location"), Some(format!("/outcome/kind-prod/{}", event.key()).as_str()));
+    let receipt = mesh.wait_final("kind-prod", &event.key()).await;
+    for target in ["broker", "tracking", "dora", "span"] {
+        assert_eq!(receipt["targets"][target]["state"], "delivered", "{receipt}");
+    }
+    let received = &broker.received()[0];
+    assert_eq!(received.body, event.body().as_bytes());
+    assert_eq!(received.header("content-type"), Some("application/cloudevents+json"));
+    assert_eq!(received.header("transponder-key"), Some(event.key().as_str()));
+    assert_eq!(mesh.metric("dora_deployments_total", &["app=\"shop\"", "cluster=\"kind-prod\""]).await, 1.0);
+    let span = &otlp.wait_for_spans(1, LONG).await[0];
+    assert_eq!(span.span.name, "release-outcome:shop/prod [Succeeded]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_event_again_is_answered_200_and_forwarded_counted_and_traced_once() {
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    let event = TestEvent::new("Succeeded", "chain-1");
+    assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    mesh.wait_final("kind-prod", &event.key()).await;
+    let (status, receipt) = mesh.post("kind-prod", event.body()).await.unwrap();
+    assert_eq!((status, &receipt["identical"]), (200, &Value::Bool(true)), "{receipt}");
+    // Another finish of the same event is an observation: known to tracking and the verdict, never sent on.
+    let later = event.clone().finished("2031-01-01T00:00:00Z");
+    let (status, receipt) = mesh.post("kind-prod", later.body()).await.unwrap();
+    assert_eq!((status, &receipt["identical"]), (200, &Value::Bool(false)), "{receipt}");
+    assert_eq!(mesh.wait_final("kind-prod", &event.key()).await["observations"], 2);
+    assert_eq!(broker.received().len(), 1);
+    assert_eq!(broker.received()[0].body, event.body().as_bytes());
+    assert_eq!(otlp.spans().len(), 1);
+    assert_eq!(mesh.metric("dora_deployments_total", &[]).await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_of_the_cdevents_project_is_accepted_and_forwarded_byte_for_byte() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/cdevents-conformance");
+    for release in fs::read_dir(root).unwrap() {
+        // Each release against a fresh store: they use the same ids for other events.
+        let broker = Broker::start().await;
+        let mut mesh = Mesh::new(&broker).await;
+        let entry = mesh.path("registry/cluster-registry/kind-prod");
+        let mut json: Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
+        json["forwardTypes"] = serde_json::json!(["dev.cdevents.*", "dev.cdeventsx.*"]);
+        fs::write(&entry, json.to_string()).unwrap();
+        mesh.run().await;
+        let mut sent = Vec::new();
+        for file in fs::read_dir(release.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.to_string_lossy().ends_with("_schema.json") {
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            let (status, answer) = mesh.post("kind-prod", bytes.clone()).await.unwrap();
+            assert!(matches!(status, 200 | 202), "{}: {status} {answer}", path.display());
+            if status == 202 {
+                sent.push(bytes);
+            }
+        }
+        assert!(sent.len() > 30);
+        let mut received: Vec<_> =
+            broker.wait_for(sent.len(), LONG).await.into_iter().map(|r| r.body.to_vec()).collect();
+        received.sort();
+        sent.sort();
+        assert_eq!(received, sent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_attempts_of_one_operation_that_fail_are_one_failed_release() {
+    let broker = Broker::start().await;
+    let mesh = Mesh::start(&broker).await;
+    let failed = TestEvent::new("Failed", "chain-1");
+    for second in 1..=5 {
+        let again = failed.clone().finished(format!("2026-03-01T10:00:0{second}Z"));
+        mesh.post("kind-prod", again.body()).await.unwrap();
+    }
+    let receipt = mesh.wait_final("kind-prod", &failed.key()).await;
+    assert_eq!(
+        (&receipt["targets"]["dora"]["state"], &receipt["observations"]),
+        (&"delivered".into(), &5.into())
+    );
+    assert_eq!(broker.received().len(), 1);
+    assert_eq!(mesh.metric("dora_releases_total", &["outcome=\"failed\""]).await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_fails_twice_and_then_succeeds_has_not_failed() {
+    let broker = Broker::start().await;
+    let mesh = Mesh::start(&broker).await;
+    let failed = TestEvent::new("Failed", "chain-1");
+    for second in [1, 2] {
+        let again = failed.clone().finished(format!("2026-03-01T10:00:0{second}Z"));
+        mesh.post("kind-prod", again.body()).await.unwrap();
+    }
+    let succeeded = TestEvent::new("Succeeded", "chain-1").finished("2026-03-01T10:00:03Z");
+    mesh.post("kind-prod", succeeded.body()).await.unwrap();
+    mesh.wait_final("kind-prod", &succeeded.key()).await;
+    let receipt = mesh.wait_final("kind-prod", &failed.key()).await;
+    assert_eq!(receipt["targets"]["dora"]["state"], "replaced");
+    assert_eq!(mesh.metric("dora_releases_total", &["outcome=\"failed\""]).await, 0.0);
+    assert_eq!(mesh.metric("dora_deployments_total", &[]).await, 1.0);
+    assert_eq!(broker.received().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_event_is_dead_at_once_and_holds_up_nobody() {
+    let broker = Broker::start().await;
+    let mesh = Mesh::start(&broker).await;
+    broker.when(
+        |r| String::from_utf8_lossy(&r.body).contains("\"poison\""),
+        Behaviour::Answer(Answer::status(422)),
+    );
+    let poison = TestEvent::new("Succeeded", "poison");
+    let good = TestEvent::new("Succeeded", "good");
+    mesh.post("kind-prod", poison.body()).await.unwrap();
+    mesh.post("kind-prod", good.body()).await.unwrap();
+    let receipt = mesh.wait_final("kind-prod", &poison.key()).await;
+    assert_eq!(receipt["targets"]["broker"]["state"], "dead");
+    assert_eq!(receipt["targets"]["broker"]["code"], "refused");
+    assert_eq!(receipt["targets"]["dora"]["state"], "delivered", "the other targets have it");
+    assert_eq!(mesh.wait_final("kind-prod", &good.key()).await["targets"]["broker"]["state"], "delivered");
+    // The operator lists and replays it.
+    let listed =
+        mesh.operate(["outcomes", "list", "--state", "dead", "--output", "json"]).await.success().json();
+    assert!(listed.to_string().contains(&poison.key()), "{listed}");
+    broker.always(Behaviour::Answer(Answer::status(202)));
+    mesh.operate(["outcomes", "replay", &poison.key()]).await.success();
+    eventually("the replayed event is at the broker", LONG, || async {
+        let (_, receipt) = mesh.receipt("kind-prod", &poison.key()).await?;
+        let state = receipt["targets"]["broker"]["state"].clone();
+        if state == "delivered" { Ok(()) } else { Err(receipt.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_was_away_gets_everything_in_the_order_of_each_stream() {
+    let broker = Broker::start().await;
+    let mesh = Mesh::start(&broker).await;
+    broker.refuse().await;
+    let mut expected = Vec::new();
+    for n in 0..20 {
+        for phase in ["Syncing", "Succeeded"] {
+            let event = TestEvent::new(phase, &format!("chain-{n:02}"));
+            assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+            expected.push(event.body().into_bytes());
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    broker.accept().await;
+    let received = broker.wait_for(expected.len(), LONG).await;
+    let received: Vec<_> = received.into_iter().map(|r| r.body.to_vec()).collect();
+    assert_eq!(received, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_before_a_kill_is_delivered_after_the_restart() {
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    broker.refuse().await;
+    otlp.refuse().await;
+    let event = TestEvent::new("Succeeded", "chain-1");
+    assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    mesh.kill();
+    broker.accept().await;
+    otlp.accept().await;
+    mesh.run().await;
+    let receipt = mesh.wait_final("kind-prod", &event.key()).await;
+    assert_eq!(receipt["targets"]["broker"]["state"], "delivered");
+    assert_eq!(broker.received().len(), 1);
+    assert_eq!(otlp.wait_for_spans(1, LONG).await.len(), 1);
+    assert_eq!(mesh.metric("dora_deployments_total", &[]).await, 1.0);
+}
