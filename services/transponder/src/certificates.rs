@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -103,8 +103,16 @@ fn generate(name: &str) -> anyhow::Result<(String, String)> {
     Ok((params.self_signed(&pair)?.pem(), pair.serialize_pem()))
 }
 
+/// Whether a text can be the name of a server: an address, or a DNS name, whose first label may be a `*`.
+fn is_name(text: &str) -> bool {
+    rustls::pki_types::ServerName::try_from(text.strip_prefix("*.").unwrap_or(text)).is_ok()
+}
+
 fn params(common_name: &str, names: &[String], validity: Duration) -> anyhow::Result<CertificateParams> {
-    let mut params = CertificateParams::new(names).with_context(|| format!("names {names:?}"))?;
+    if let Some(bad) = names.iter().find(|name| !is_name(name)) {
+        bail!("'{bad}' is neither a DNS name nor an address");
+    }
+    let mut params = CertificateParams::new(names)?;
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, common_name);
     let now = SystemTime::now();

@@ -170,6 +170,16 @@ impl Registry {
         Ok(token)
     }
 
+    /// Replaces what the registry says of a cluster; its token stays.
+    ///
+    /// # Errors
+    /// When there is no such cluster, or the file cannot be written.
+    pub fn update(&self, cluster: &ClusterName, entry: &Entry) -> anyhow::Result<()> {
+        self.entry(cluster)?;
+        check_secret(&entry.relay_secret_name)?;
+        write_private(&self.entry_path(cluster), &serde_json::to_vec_pretty(entry)?)
+    }
+
     /// Gives a cluster a new token; the one before works until [`Registry::finish_rotation`].
     ///
     /// # Errors

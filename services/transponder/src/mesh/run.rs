@@ -46,8 +46,10 @@ impl Running {
         let first = context.shutdown.or(self.tasks.join_next_with_id()).await.flatten();
         let first = match first.map(|ended| self.outcome(ended)) {
             None => Ok(()),
-            Some((service, Ok(()))) => Err(anyhow!("{service} ended although nobody asked it to")),
-            Some((_, failed)) => failed,
+            Some((service, Ok(()))) if !context.shutdown.has_begun() => {
+                Err(anyhow!("{service} ended although nobody asked it to"))
+            }
+            Some((_, outcome)) => outcome,
         };
         if let Err(error) = &first {
             tracing::error!(error = format!("{error:#}"), "stopping");
@@ -126,6 +128,10 @@ mod tests {
         })
     }
 
+    async fn run(parts: Vec<Part>, context: Context) -> anyhow::Result<()> {
+        Running::start(parts).until_stopped(&context).await
+    }
+
     #[tokio::test]
     async fn a_part_that_fails_or_panics_or_ends_stops_the_others_and_is_named() {
         let failing: [(fn() -> anyhow::Result<()>, &str); 3] = [
@@ -136,9 +142,20 @@ mod tests {
         for (end, expected) in failing {
             let context = Context::new();
             let parts = vec![patient(&context), part(ServiceName::Forwarder, async move { end() })];
-            let error = Running::start(parts).until_stopped(&context).await.unwrap_err();
+            let error = run(parts, context.clone()).await.unwrap_err();
             assert!(format!("{error:#}").starts_with(expected), "{error:#}");
             assert!(context.shutdown.has_begun());
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_that_end_because_they_were_asked_to_are_no_failure() {
+        for _ in 0..100 {
+            let context = Context::new();
+            let running = tokio::spawn(run(vec![patient(&context)], context.clone()));
+            tokio::task::yield_now().await;
+            context.shutdown.begin();
+            running.await.unwrap().unwrap();
         }
     }
 
@@ -147,7 +164,7 @@ mod tests {
         let context = Context::new();
         let parts = vec![patient(&context), part(ServiceName::OutcomeSpan, std::future::pending())];
         context.shutdown.begin();
-        let error = Running::start(parts).until_stopped(&context).await.unwrap_err().to_string();
+        let error = run(parts, context.clone()).await.unwrap_err().to_string();
         assert_eq!(error, "still busy 20 s after the signal to stop: outcome-span");
     }
 

@@ -8,6 +8,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use crate::installation::TASK_NAMESPACE;
+
 /// Longest wait for anything but a window.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -46,9 +48,18 @@ impl Scrape {
             .sum()
     }
 
-    /// The DORA series themselves, without the buckets.
-    pub(super) fn dora(&self) -> impl Iterator<Item = &str> {
-        self.0.lines().filter(|line| line.starts_with("dora_") && !line.contains("_bucket{"))
+    /// The labels that the series of the story have in common.
+    pub(super) fn labels(cluster: &str) -> String {
+        format!(r#"app_namespace="{TASK_NAMESPACE}",app="shop",env="prod",cluster="{cluster}""#)
+    }
+
+    /// The DORA series of the story, without the buckets, their common labels abridged.
+    pub(super) fn dora(&self, cluster: &str) -> impl Iterator<Item = String> {
+        let labels = Self::labels(cluster);
+        let lines = self.0.lines().filter(|line| line.starts_with("dora_") && !line.contains("_bucket{"));
+        lines
+            .filter(move |line| line.contains(&labels))
+            .map(move |line| line.replace(&Self::labels(cluster), "…"))
     }
 }
 

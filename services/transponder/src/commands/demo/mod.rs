@@ -3,6 +3,8 @@
 //! What it shows it has checked: each line with a mark is an expectation, and the exit code is the sum of them.
 
 mod broker;
+mod expect;
+mod hook;
 mod look;
 mod paste;
 mod stage;
@@ -49,9 +51,14 @@ pub async fn run(globals: &Globals, args: DemoArgs) -> anyhow::Result<ExitCode> 
     let told = context.shutdown.or(story.tell()).await;
     let (stage, held) = story.end();
     match told {
-        None => print("\ninterrupted\n"),
-        Some(last_event) => {
-            print(&paste::lines(&stage, &last_event)?);
+        None => {
+            print("interrupted\n");
+            stage.strike().await?;
+            return Ok(ExitCode::FAILURE);
+        }
+        Some(Err(error)) => return stage.strike().await.and(Err(error)),
+        Some(Ok(outcome)) => {
+            print(&paste::lines(&stage, &outcome)?);
             if !args.exit {
                 print(&paint(
                     FAINT,

@@ -4,8 +4,8 @@ use anyhow::Context as _;
 use transponder_core::ServiceName;
 
 use super::{
+    hook::Event,
     stage::{CLUSTER, Stage},
-    story::Sent,
 };
 use crate::{
     files::write_private,
@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// The lines.
-pub(super) fn lines(stage: &Stage, outcome: &Sent) -> anyhow::Result<String> {
+pub(super) fn lines(stage: &Stage, outcome: &Event) -> anyhow::Result<String> {
     let address = |service| stage.addresses.of(service).context("a service has no address");
     let (edge, tracking) = (address(ServiceName::Edge)?, address(ServiceName::ReleaseTracking)?);
     let span = address(ServiceName::OutcomeSpan)?;
-    write_private(&stage.installation.root().join("event.json"), &outcome.body)?;
+    write_private(&stage.installation.root().join("event.json"), &outcome.built.body)?;
     let heading = |text: &str| paint(FAINT, &format!("# {text}"));
     let post = "curl --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
     let call = "grpcurl -cacert $D/mesh/ca.crt -expand-headers -H 'authorization: Bearer ${TOKEN}'";
@@ -27,7 +27,7 @@ pub(super) fn lines(stage: &Stage, outcome: &Sent) -> anyhow::Result<String> {
         format!(
             "{post} -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"
         ),
-        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", outcome.key),
+        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", outcome.built.key),
         heading("ask as a Task"),
         "export TOKEN=$(cat $D/task-token)".into(),
         format!("{call} -d '{{\"app_namespace\":\"app-shop-cicd\"}}' {tracking} transponder.v1.ReleaseTracking/List"),

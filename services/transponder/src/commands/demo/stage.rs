@@ -24,7 +24,7 @@ use crate::{
 /// The cluster that reports.
 pub(super) const CLUSTER: &str = "kind-prod";
 /// How long a failure settles, here: long enough to see that it waits.
-pub(super) const SETTLE: &str = "1500ms";
+pub(super) const SETTLE: &str = "2s";
 /// How long silence lasts before it is one.
 pub(super) const SILENCE: &str = "2s";
 /// Certificates of a demo need not outlive a day of reading.
@@ -59,14 +59,13 @@ impl Stage {
         let (cluster, registry) = (ClusterName::new(CLUSTER)?, Registry::new(&installation.registry()));
         let mut entry = Entry {
             relay_secret_name: format!("cluster-{CLUSTER}-relay-token"),
-            outcome_relay_url: String::new(),
+            // The port is not known before the edge listens.
+            outcome_relay_url: format!("https://127.0.0.1/outcome/{CLUSTER}"),
             relay_host_alias_ip: None,
             relay_ca: Some(read(&installation.edge_authority())?),
             forward_types: None,
             app_namespaces: None,
         };
-        // The port is not known before the edge listens; hooks read the URL, the edge does not.
-        entry.outcome_relay_url = format!("https://127.0.0.1/outcome/{CLUSTER}");
         let token = registry.add(&cluster, &entry)?;
         write_private(&directory.path().join("relay-token"), token.as_bytes())?;
 
@@ -79,7 +78,9 @@ impl Stage {
         wait_until_ready(context, PATIENCE).await?;
 
         let edge = addresses.of(ServiceName::Edge).context("the edge has no address")?;
-        let url = format!("https://{edge}/outcome/{CLUSTER}").parse()?;
+        entry.outcome_relay_url = format!("https://{edge}/outcome/{CLUSTER}");
+        registry.update(&cluster, &entry)?;
+        let url = entry.outcome_relay_url.parse()?;
         let tracking =
             addresses.of(ServiceName::ReleaseTracking).context("release-tracking has no address")?;
         let task_token = read(&installation.task_token())?;

@@ -44,7 +44,7 @@ impl Task {
     }
 
     pub(super) async fn put(
-        &mut self,
+        &self,
         release: &Release,
         pull_request: PullRequest<'_>,
     ) -> anyhow::Result<ReleaseRecord> {
@@ -55,13 +55,14 @@ impl Task {
             merged_at: pull_request.merged_at.map(to_proto_time),
             closed_at: None,
         });
-        let answer = self.tracking.put(request).await.map_err(said).context("ReleaseTracking.Put")?;
+        let answer = self.tracking.clone().put(request).await.map_err(said).context("ReleaseTracking.Put")?;
         answer.into_inner().record.context("ReleaseTracking.Put answered without a record")
     }
 
-    pub(super) async fn resolve(&mut self, release: &Release) -> anyhow::Result<Option<ReleaseRecord>> {
+    pub(super) async fn resolve(&self, release: &Release) -> anyhow::Result<Option<ReleaseRecord>> {
         let request = self.request(ResolveRequest { release: Some(release.clone()), ..Default::default() });
-        let answer = self.tracking.resolve(request).await.map_err(said).context("ReleaseTracking.Resolve")?;
+        let answer =
+            self.tracking.clone().resolve(request).await.map_err(said).context("ReleaseTracking.Resolve")?;
         Ok(answer.into_inner().record)
     }
 

@@ -39,7 +39,7 @@ impl Teller {
     pub(super) fn outcome(&mut self, who: &str, outcome: anyhow::Result<String>) {
         // What was waited for is overwritten to the end of the line.
         let clear = if std::io::stdout().is_terminal() { "\x1b[2K" } else { "" };
-        let who_column = format!("{who:<16}");
+        let who_column = format!("{who:<17}");
         match outcome {
             Ok(what) => {
                 self.held += 1;

@@ -149,11 +149,7 @@ mod tests {
                 |r| fs::write(r.join("secrets/s/token"), "short").unwrap(),
                 Level::Doubtful,
             ),
-            (
-                "expected value",
-                |r| fs::write(r.join("cluster-registry/c"), "nonsense").unwrap(),
-                Level::Wrong,
-            ),
+            ("missing field", |r| fs::write(r.join("cluster-registry/c"), "{}").unwrap(), Level::Wrong),
             ("there is no cluster", |r| fs::remove_file(r.join("cluster-registry/c")).unwrap(), Level::Wrong),
         ];
         for (expected, spoil, level) in cases {
