@@ -1,5 +1,7 @@
 //! The mesh as one process, from an installation to its end, with the operator's commands at work on it.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
+
 use std::{
     io::Read as _,
     net::{SocketAddr, TcpListener},
@@ -185,6 +187,11 @@ fn an_installation_runs_and_the_operator_sees_what_is_sent() {
     let swapped = peer("forwarder", "outcome-span");
     let (well, shown) = running.ask(&[&["doctor"], &flags[..], &["--set", &swapped]].concat());
     assert!(!well && shown.contains("is outcome-span, not forwarder"), "{shown}");
+
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.process.id())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let core: Vec<&str> = core.split_whitespace().skip(4).take(2).collect();
+    assert_eq!(core, ["0", "0"], "no core dumps of secrets");
 
     let (success, log) = running.terminate();
     assert!(success && log.contains("stopped"), "{log}");

@@ -1,5 +1,7 @@
 //! The command line as an operator uses it, each test in a directory of its own.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
+
 use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -203,6 +205,13 @@ fn the_reference_is_markdown_with_every_section() {
 }
 
 #[test]
+fn the_written_reference_is_the_one_that_is_printed() {
+    let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let same = std::fs::read_to_string(written).unwrap() == Bench::new().ok(&["config", "--reference"]);
+    assert!(same, "write it anew: cargo run -- config --reference > docs/configuration.md");
+}
+
+#[test]
 fn completions_are_printed_for_each_shell() {
     for (shell, sign) in
         [("bash", "complete -F"), ("zsh", "#compdef transponder"), ("fish", "complete -c transponder")]
@@ -246,6 +255,10 @@ fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);
     let well = bench.json(&["doctor", "--offline"]);
     assert_eq!(well["ok"], true, "{well:#}");
+    // Soon to expire is no fault yet, and is said.
+    bench.ok(&["mesh-certs", "--directory", "i/mesh", "--days", "3"]);
+    let soon = bench.ok(&["doctor", "--offline"]);
+    assert!(soon.contains("forwarder: expires in 2 days") && soon.contains("0 wrong"), "{soon}");
 
     type Spoil = fn(&Path);
     let cases: [(Spoil, &str, &str); 6] = [

@@ -1,8 +1,13 @@
 //! `all` and the subcommand of each service.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use transponder_runtime::{Context, telemetry};
 
 use crate::{
@@ -30,6 +35,10 @@ pub struct ServeArgs {
 pub async fn run(globals: &Globals, args: ServeArgs, selection: Selection) -> anyhow::Result<ExitCode> {
     let (config, _) = config::load(globals)?;
     telemetry::init(&config.log.filter, config.log.format).map_err(|problem| anyhow!(problem))?;
+    if let Some(path) = &args.ready_file {
+        // One of an earlier run would be taken for ours.
+        forget(path)?;
+    }
     let context = Context::new();
     context.shutdown.on_signals()?;
     let otlp = transponder_outcome_span::Settings::from_env()?;
@@ -48,4 +57,13 @@ pub async fn run(globals: &Globals, args: ServeArgs, selection: Selection) -> an
     mesh.run().await?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+fn forget(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }

@@ -134,7 +134,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_fails_or_panics_or_ends_stops_the_others_and_is_named() {
-        let failing: [(fn() -> anyhow::Result<()>, &str); 3] = [
+        type End = fn() -> anyhow::Result<()>;
+        let failing: [(End, &str); 3] = [
             (|| Err(anyhow!("disk gone")), "forwarder failed: disk gone"),
             (|| panic!("bug"), "forwarder died"),
             (|| Ok(()), "forwarder ended although nobody asked it to"),

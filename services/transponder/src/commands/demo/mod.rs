@@ -57,8 +57,8 @@ pub async fn run(globals: &Globals, args: DemoArgs) -> anyhow::Result<ExitCode> 
             return Ok(ExitCode::FAILURE);
         }
         Some(Err(error)) => return stage.strike().await.and(Err(error)),
-        Some(Ok(outcome)) => {
-            print(&paste::lines(&stage, &outcome)?);
+        Some(Ok((told, new))) => {
+            print(&paste::lines(&stage, &told, &new)?);
             if !args.exit {
                 print(&paint(
                     FAINT,

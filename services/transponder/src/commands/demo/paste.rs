@@ -12,22 +12,22 @@ use crate::{
     output::{FAINT, paint},
 };
 
-/// The lines.
-pub(super) fn lines(stage: &Stage, outcome: &Event) -> anyhow::Result<String> {
+/// The lines. `told` is an outcome of the story, `new` one that was not sent yet.
+pub(super) fn lines(stage: &Stage, told: &Event, new: &Event) -> anyhow::Result<String> {
     let address = |service| stage.addresses.of(service).context("a service has no address");
     let (edge, tracking) = (address(ServiceName::Edge)?, address(ServiceName::ReleaseTracking)?);
     let span = address(ServiceName::OutcomeSpan)?;
-    write_private(&stage.installation.root().join("event.json"), &outcome.built.body)?;
+    write_private(&stage.installation.root().join("event.json"), &new.built.body)?;
     let heading = |text: &str| paint(FAINT, &format!("# {text}"));
     let post = "curl --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
     let call = "grpcurl -cacert $D/mesh/ca.crt -expand-headers -H 'authorization: Bearer ${TOKEN}'";
     Ok([
         format!("\nD={}", stage.installation.root().display()),
-        heading("post the outcome once more, and read its receipt"),
+        heading("post a new outcome (202; once more: 200), and read the receipt of the first"),
         format!(
             "{post} -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"
         ),
-        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", outcome.built.key),
+        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", told.built.key),
         heading("ask as a Task"),
         "export TOKEN=$(cat $D/task-token)".into(),
         format!("{call} -d '{{\"app_namespace\":\"app-shop-cicd\"}}' {tracking} transponder.v1.ReleaseTracking/List"),

@@ -43,8 +43,9 @@ impl Story {
         (self.stage, held)
     }
 
-    /// Tells all of it; answers the first release's outcome, for those who want to look at it.
-    pub(super) async fn tell(&mut self) -> anyhow::Result<Event> {
+    /// Tells all of it; answers the first release's outcome, for those who want to look at it, and one of a release
+    /// that comes after the story, for those who want to send one.
+    pub(super) async fn tell(&mut self) -> anyhow::Result<(Event, Event)> {
         self.pull_request().await;
         self.pre_sync().await?;
         let outcome = self.post_sync().await?;
@@ -56,7 +57,7 @@ impl Story {
         self.never_reports().await;
         self.metrics().await;
         self.spans(&outcome).await;
-        Ok(outcome)
+        Ok((outcome, self.hooks.event("demo-5", Phase::Succeeded, 8)?))
     }
 
     async fn pull_request(&mut self) {
@@ -176,6 +177,15 @@ impl Story {
         self.put(&release("staging", "demo-4"), pull, ReleaseState::Merged).await;
         self.teller.waiting(&format!("silence is an outcome after {SILENCE}, 45 min outside the demo"));
         self.tracked("staging", "demo-4", ReleaseState::Unreported).await;
+        let url = self.stage.metrics_url();
+        let scraped = eventually(async || {
+            let scrape = Scrape::of(&self.stage.http, &url).await?;
+            let alert = scrape.sum("transponder_unreported_total", &[("cluster", CLUSTER)]);
+            ensure!(alert == 1.0, "transponder_unreported_total is {alert}, expected 1");
+            Ok("metric transponder_unreported_total 1, for an alert".to_owned())
+        });
+        let outcome = scraped.await;
+        self.teller.outcome("release-tracking", outcome);
     }
 
     async fn metrics(&mut self) {

@@ -19,17 +19,23 @@ const DUE: SignedDuration = SignedDuration::from_hours(14 * 24);
 pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Findings) {
     const AREA: &str = "edge cert";
     let (certificate, key) = (&config.edge.certificate, &config.edge.key);
+    // Where 'init' and 'edge-certs' leave it, the same command mends it.
+    let directory = certificate.parent().filter(|_| certificate.ends_with("edge.crt"));
+    let command = format!(
+        "transponder edge-certs --directory {}",
+        directory.map_or_else(|| "DIR".to_owned(), |directory| directory.display().to_string())
+    );
     let facts = match tls::load_pair(certificate, key, Usage::Server) {
         Ok((_, facts)) => facts,
         Err(error) => {
-            let mend = "transponder edge-certs --directory DIR, or the platform's own certificate";
-            findings.wrong(AREA, &error.problem, error.path.display(), mend);
+            let mend = format!("{command}, or the platform's own certificate");
+            findings.wrong(AREA, &error.problem, error.path.display(), &mend);
             return;
         }
     };
     for host in hosts.iter().filter(|host| !covers(&facts.names, host)) {
         let what = format!("hooks call {host}, and the certificate is for {}", facts.names.join(", "));
-        let mend = format!("issue it for {host} too: transponder edge-certs --directory DIR --names {host}");
+        let mend = format!("issue it for {host} too: {command} --names {host}");
         findings.wrong(AREA, &what, certificate.display(), &mend);
     }
     expiry(AREA, "edge", &facts, &certificate.display().to_string(), findings);
@@ -43,9 +49,17 @@ fn covers(names: &[String], host: &str) -> bool {
     })
 }
 
-/// The identity of each service.
+/// The identity of each service, and the authorities that they trust.
 pub(super) fn mesh(config: &Config, findings: &mut Findings) {
     const AREA: &str = "mesh cert";
+    for path in config.mesh.ca_files() {
+        // An authority that cannot be read is named by the services' own checks.
+        let certificates = tls::load_certificates(&path).unwrap_or_default();
+        for facts in certificates.iter().filter_map(|certificate| tls::facts(certificate).ok()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            expiry(AREA, &name, &facts, &path.display().to_string(), findings);
+        }
+    }
     for service in ServiceName::ALL {
         match mesh::check(service, &config.mesh) {
             Ok(facts) => {
@@ -65,10 +79,14 @@ fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &str, findings: &m
     let left = facts.not_after.duration_since(Timestamp::now());
     let days = left.as_hours() / 24;
     if left < DUE {
-        let what = format!("{whose}: expires in {days} days, at {}", facts.not_after);
+        let what = if left.is_negative() {
+            format!("{whose}: expired at {}", facts.not_after)
+        } else {
+            format!("{whose}: expires in {days} days, at {}", facts.not_after)
+        };
         findings.doubtful(area, &what, at, "renew it; running services take the new one over by themselves");
     } else {
-        findings.fine(area, format!("{whose}: usable, valid for {days} more days"), at);
+        findings.fine(area, format!("{whose}: in order, valid for {days} more days"), at);
     }
 }
 
