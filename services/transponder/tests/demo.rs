@@ -23,3 +23,15 @@ fn the_demo_ends_well_in_under_ten_seconds_and_leaves_nothing_behind() {
     }
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "the demo's directory goes away");
 }
+
+#[test]
+fn the_demo_fails_and_says_where_when_something_does_not_come_out_as_it_should() {
+    let output = Command::new(env!("CARGO_BIN_EXE_transponder"))
+        // The events of the story are larger.
+        .args(["demo", "--exit", "--set", "edge.body_limit=600B"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("expectations did not hold") && told.contains("expected 202, got 413"), "{told}");
+}

@@ -67,7 +67,7 @@ impl Story {
 
     /// Expects this of an event's receipt, sooner or later.
     pub(super) async fn receipt(&mut self, event: &Event, of: &str, expected: &[(Target, TargetState)]) {
-        let outcome = eventually(async || {
+        let outcome = eventually(self.teller.patience(), async || {
             let receipt = self.stage.relay.receipt(&event.built.key.to_string()).await?;
             let targets = receipt::targets(&receipt);
             ensure!(
@@ -84,7 +84,7 @@ impl Story {
 
     /// Expects the broker to have every event that was stored so far, once, in order, with the bytes that were sent.
     pub(super) async fn broker(&mut self) {
-        let outcome = eventually(async || {
+        let outcome = eventually(self.teller.patience(), async || {
             let arrivals = self.stage.broker.arrivals();
             let (got, expected) = (arrivals.len(), self.forwarded.len());
             ensure!(got == expected, "{got} events arrived, expected {expected}");
@@ -113,7 +113,7 @@ impl Story {
     /// Expects this state of a release, sooner or later.
     pub(super) async fn tracked(&mut self, env: &str, chain_id: &str, expected: ReleaseState) {
         let release = release(env, chain_id);
-        let outcome = eventually(async || {
+        let outcome = eventually(self.teller.patience(), async || {
             let record = self.stage.task.resolve(&release).await?.context("there is no record")?;
             in_state(record.state, expected)
         });
@@ -124,7 +124,7 @@ impl Story {
     /// Expects these counts on `/metrics`, sooner or later.
     pub(super) async fn dora(&mut self, expected: Counted) {
         let url = self.stage.metrics_url();
-        let outcome = eventually(async || {
+        let outcome = eventually(self.teller.patience(), async || {
             let scrape = Scrape::of(&self.stage.http, &url).await?;
             let labels =
                 [("app_namespace", TASK_NAMESPACE), ("app", "shop"), ("env", "prod"), ("cluster", CLUSTER)];
@@ -145,7 +145,7 @@ impl Story {
     /// Expects so many spans to have been sent, sooner or later.
     pub(super) async fn span_count(&mut self, expected: usize) {
         let path = self.stage.installation.spans();
-        let outcome = eventually(async || {
+        let outcome = eventually(self.teller.patience(), async || {
             let got = Span::read(&path)?.len();
             ensure!(got == expected, "{got} spans were sent, expected {expected}");
             Ok(format!("{got} span{} in all", if got == 1 { "" } else { "s" }))

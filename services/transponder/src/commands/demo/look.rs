@@ -10,17 +10,18 @@ use serde_json::Value;
 
 use crate::installation::TASK_NAMESPACE;
 
-/// Longest wait for anything but a window.
+/// Longest wait for what is expected, windows included.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks again and again until what is seen is what is expected, and says what was seen last when it never is.
 pub(super) async fn eventually<T, F: Future<Output = anyhow::Result<T>>>(
+    patience: Duration,
     mut look: impl FnMut() -> F,
 ) -> anyhow::Result<T> {
     let started = Instant::now();
     loop {
         match look().await {
-            Err(_) if started.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(_) if started.elapsed() < patience => tokio::time::sleep(Duration::from_millis(10)).await,
             other => return other,
         }
     }
@@ -45,7 +46,7 @@ impl Scrape {
                 let carries = |(label, value): &(&str, &str)| have.contains(&format!("{label}=\"{value}\""));
                 (found == name && labels.iter().all(carries)).then(|| value.parse::<f64>().ok())?
             })
-            .sum()
+            .fold(0.0, |sum, value| sum + value)
     }
 
     /// The labels that the series of the story have in common.

@@ -25,7 +25,7 @@ use stage::Stage;
 use story::Story;
 
 /// Arguments of `demo`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub struct DemoArgs {
     /// End after the story; with success only if everything came out as it should.
     #[arg(long)]
@@ -48,26 +48,25 @@ pub async fn run(globals: &Globals, args: DemoArgs) -> anyhow::Result<ExitCode> 
         stage.installation.root().display(),
     ));
     let mut story = Story::new(stage);
-    let told = context.shutdown.or(story.tell()).await;
+    let told = play(&mut story, args, &context).await;
     let (stage, held) = story.end();
-    match told {
-        None => {
-            print("interrupted\n");
-            stage.strike().await?;
-            return Ok(ExitCode::FAILURE);
-        }
-        Some(Err(error)) => return stage.strike().await.and(Err(error)),
-        Some(Ok((told, new))) => {
-            print(&paste::lines(&stage, &told, &new)?);
-            if !args.exit {
-                print(&paint(
-                    FAINT,
-                    "\nThe mesh runs until Ctrl-C; what arrives at the broker is shown here.\n",
-                ));
-                stage.watch_broker(&context).await;
-            }
-        }
+    if told.as_ref().is_ok_and(Option::is_some) && !args.exit {
+        print(&paint(FAINT, "\nThe mesh runs until Ctrl-C; what arrives at the broker is shown here.\n"));
+        stage.watch_broker(&context).await;
     }
     stage.strike().await?;
-    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let complete = told?.is_some();
+    Ok(if held && complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells the story and what can be done with it; `None` when somebody ended it early.
+async fn play(story: &mut Story, args: DemoArgs, context: &Context) -> anyhow::Result<Option<()>> {
+    let Some(told) = context.shutdown.or(story.tell()).await else {
+        print("\ninterrupted\n");
+        return Ok(None);
+    };
+    let (outcome, new) = told?;
+    let when = if args.exit { "To paste while it runs, without --exit" } else { "To paste" };
+    print(&format!("\n{}\n{}", paint(STRONG, when), paste::lines(&story.stage, &outcome, &new)?));
+    Ok(Some(()))
 }

@@ -22,7 +22,7 @@ pub(super) fn lines(stage: &Stage, told: &Event, new: &Event) -> anyhow::Result<
     let post = "curl --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
     let call = "grpcurl -cacert $D/mesh/ca.crt -expand-headers -H 'authorization: Bearer ${TOKEN}'";
     Ok([
-        format!("\nD={}", stage.installation.root().display()),
+        format!("D={}", stage.installation.root().display()),
         heading("post a new outcome (202; once more: 200), and read the receipt of the first"),
         format!(
             "{post} -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"

@@ -178,7 +178,7 @@ impl Story {
         self.teller.waiting(&format!("silence is an outcome after {SILENCE}, 45 min outside the demo"));
         self.tracked("staging", "demo-4", ReleaseState::Unreported).await;
         let url = self.stage.metrics_url();
-        let scraped = eventually(async || {
+        let scraped = eventually(self.teller.patience(), async || {
             let scrape = Scrape::of(&self.stage.http, &url).await?;
             let alert = scrape.sum("transponder_unreported_total", &[("cluster", CLUSTER)]);
             ensure!(alert == 1.0, "transponder_unreported_total is {alert}, expected 1");
@@ -204,7 +204,7 @@ impl Story {
             Ok(format!("2 lead times of {} each", age(FLOW_AGE)))
         });
         self.teller.outcome("dora-recorder", outcome);
-        let observed = eventually(async || {
+        let observed = eventually(self.teller.patience(), async || {
             let scrape = Scrape::of(&self.stage.http, &url).await?;
             let observations = scrape.sum("transponder_observations_total", &[]);
             ensure!(observations == 6.0, "expected 6 observations, counted {observations}");

@@ -1,8 +1,15 @@
 //! Tells the story, and keeps account of whether it went as it should.
 
-use std::{io::IsTerminal as _, time::Instant};
+use std::{
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
 
+use super::look::PATIENCE;
 use crate::output::{BAD, FAINT, GOOD, STRONG, paint, print};
+
+/// Wait for what is expected after something else failed.
+const IMPATIENCE: Duration = Duration::from_millis(300);
 
 /// The teller.
 pub(super) struct Teller {
@@ -15,6 +22,11 @@ pub(super) struct Teller {
 impl Teller {
     pub(super) fn new() -> Self {
         Self { started: Instant::now(), steps: 0, held: 0, failed: Vec::new() }
+    }
+
+    /// How long what is expected is waited for: not long any more once something failed, since much hangs together.
+    pub(super) fn patience(&self) -> Duration {
+        if self.failed.is_empty() { PATIENCE } else { IMPATIENCE }
     }
 
     /// A new step.
