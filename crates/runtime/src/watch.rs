@@ -1,6 +1,10 @@
 //! Changes of files, by inotify, with a slow look from time to time for what it misses.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
@@ -18,8 +22,9 @@ const RECHECK: Duration = Duration::from_secs(30);
 pub fn spawn(directories: Vec<PathBuf>, shutdown: Shutdown, reload: impl Fn() + Send + Sync + 'static) {
     let changed = Arc::new(Notify::new());
     let signal = changed.clone();
+    let ours = directories.clone();
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.map_or(true, |e| !e.kind.is_access()) {
+        if event.map_or(true, |event| concerns(&event, &ours)) {
             signal.notify_one();
         }
     });
@@ -29,11 +34,14 @@ pub fn spawn(directories: Vec<PathBuf>, shutdown: Shutdown, reload: impl Fn() + 
             .inspect_err(|error| tracing::warn!(%error, "no file notifications: changes are seen every 30 s"))
             .ok();
         let watch = |watcher: &mut Option<notify::RecommendedWatcher>| {
-            for directory in &directories {
-                if let Some(watcher) = watcher
-                    && let Err(error) = watcher.watch(directory, RecursiveMode::Recursive)
-                {
-                    tracing::debug!(%error, directory = %directory.display(), "cannot be watched yet");
+            let Some(watcher) = watcher else { return };
+            let parents = directories.iter().filter_map(|directory| directory.parent());
+            // The parent tells when the directory itself is replaced.
+            let parents = parents.map(|parent| (parent, RecursiveMode::NonRecursive));
+            let own = directories.iter().map(|directory| (directory.as_path(), RecursiveMode::Recursive));
+            for (path, mode) in parents.chain(own) {
+                if let Err(error) = watcher.watch(path, mode) {
+                    tracing::debug!(%error, directory = %path.display(), "cannot be watched yet");
                 }
             }
         };
@@ -43,13 +51,58 @@ pub fn spawn(directories: Vec<PathBuf>, shutdown: Shutdown, reload: impl Fn() + 
             match waited {
                 None => return,
                 Some(Ok(())) => tokio::time::sleep(SETTLE).await,
-                // A directory that was replaced or came later is watched from here on.
-                Some(Err(_)) => watch(&mut watcher),
+                Some(Err(_)) => {}
             }
+            // A directory that was replaced or came later is watched from here on.
+            watch(&mut watcher);
             let reload = reload.clone();
             if tokio::task::spawn_blocking(move || reload()).await.is_err() {
                 tracing::error!("reloading panicked; the last good state stays");
             }
         }
     });
+}
+
+/// Whether an event is a change of the directories or of something below them.
+fn concerns(event: &notify::Event, directories: &[PathBuf]) -> bool {
+    let below = |path: &PathBuf| directories.iter().any(|directory| path.starts_with(directory as &Path));
+    !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(below))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_directory_that_is_swapped_by_a_link_is_followed_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (link, next) = (root.path().join("registry"), root.path().join("next"));
+        for version in ["one", "two"] {
+            fs::create_dir(root.path().join(version)).unwrap();
+        }
+        symlink("one", &link).unwrap();
+        let (seen, mut changes) = tokio::sync::mpsc::unbounded_channel();
+        let shutdown = Shutdown::default();
+        spawn(vec![link.clone()], shutdown.clone(), move || {
+            let _ = seen.send(());
+        });
+        // Notifications begin some time after the start: touch until one comes.
+        while changes.try_recv().is_err() {
+            fs::write(link.join("begun"), "").unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(SETTLE * 3).await;
+        while changes.try_recv().is_ok() {}
+        let soon = Duration::from_secs(10);
+        symlink("two", &next).unwrap();
+        fs::rename(&next, &link).unwrap();
+        tokio::time::timeout(soon, changes.recv()).await.expect("the swap is seen");
+        tokio::time::sleep(SETTLE * 3).await;
+        while changes.try_recv().is_ok() {}
+        fs::write(root.path().join("two/file"), "").unwrap();
+        tokio::time::timeout(soon, changes.recv()).await.expect("a change behind the new link is seen");
+        shutdown.begin();
+    }
 }
