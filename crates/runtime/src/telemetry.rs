@@ -1,5 +1,7 @@
 //! Logs: JSON on one line each, control characters escaped by the JSON itself.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 /// How log lines look.
@@ -23,7 +25,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
     let filter =
         EnvFilter::try_new(format!("{filter},{quiet}")).map_err(|e| format!("log filter '{filter}': {e}"))?;
     let registry = tracing_subscriber::registry().with(filter);
-    let layer = fmt::layer().with_writer(std::io::stderr);
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Json => registry
             .with(layer.json().flatten_event(true).with_current_span(true).with_span_list(false))

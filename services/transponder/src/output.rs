@@ -27,7 +27,7 @@ pub const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 /// What is wrong.
 pub const BAD: Style = AnsiColor::Red.on_default();
 
-/// Paints a text. [`print`] takes the paint off where it cannot be seen.
+/// Paints a text. [`print()`] takes the paint off where it cannot be seen.
 #[must_use]
 pub fn paint(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")

@@ -194,6 +194,11 @@ impl Watch {
         };
         let code = code.as_str().map(|code| format!("  {code}")).unwrap_or_default();
         let after = paint(FAINT, &format!("{:.2} s", self.started.elapsed().as_secs_f64()));
-        self.say(&format!("{} {target:<9} {state:<10} {after}{code}", paint(style, mark)));
+        self.say(&format!(
+            "{} {:<9} {:<10} {after}{code}",
+            paint(style, mark),
+            target.as_str(),
+            state.as_str()
+        ));
     }
 }

@@ -20,7 +20,7 @@ impl Mesh {
         for (service, address) in &self.addresses.services {
             tracing::info!(%service, %address, "listening");
         }
-        tracing::info!(service = "admin", address = %self.addresses.admin, "listening");
+        tracing::info!(service = %"admin", address = %self.addresses.admin, "listening");
         let result = Running::start(self.parts).until_stopped(&self.context).await;
         admin.abort();
         result
