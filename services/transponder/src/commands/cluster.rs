@@ -52,7 +52,7 @@ pub enum ClusterCommand {
 pub struct AddArgs {
     /// The cluster's registered name.
     pub cluster: ClusterName,
-    /// Where the cluster's hooks reach the edge, as in https://relay.dev.example:30880.
+    /// Where the cluster's hooks reach the edge, as in `https://relay.dev.example:30880`.
     #[arg(long, value_name = "URL")]
     pub url: Url,
     /// Certificate authority of the edge, as PEM; the cluster's system roots otherwise.

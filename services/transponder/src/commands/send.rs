@@ -60,7 +60,7 @@ pub struct SendArgs {
     /// Names the run: the same name again is the same event.
     #[arg(long, value_name = "NAME")]
     pub attempt: Option<String>,
-    /// Another address than the registry's, ending in /outcome/<cluster>.
+    /// Another address than the registry's, ending in `/outcome/<cluster>`.
     #[arg(long, value_name = "URL")]
     pub url: Option<Url>,
     /// Another token than the registry's.
