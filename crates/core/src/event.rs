@@ -167,8 +167,8 @@ impl Report {
             finished_at,
             flow_start_time: time(content, "flowStartTime", "subject.content.flowStartTime")?,
             pr_created_at: time(content, "prCreatedAt", "subject.content.prCreatedAt")?,
-            pr_url: bounded(content, "prUrl", "subject.content.prUrl")?.into_owned(),
-            git_url: bounded(content, "gitUrl", "subject.content.gitUrl")?.into_owned(),
+            pr_url: optional(content, "prUrl", "subject.content.prUrl")?,
+            git_url: optional(content, "gitUrl", "subject.content.gitUrl")?,
             traceparent: platform.text("traceparent", "").unwrap_or_default().into_owned(),
             chain_id: chain_id.into_owned(),
             git_revision: git_revision.into_owned(),
@@ -221,6 +221,12 @@ fn bounded<'a>(object: &Object<'a>, name: &str, path: &str) -> Result<Cow<'a, st
         return Err(EventError::new(path, format!("must have at most {MAX_TEXT} bytes")));
     }
     Ok(text)
+}
+
+/// An optional text that identifies nothing: one that is too long to be kept counts as unknown.
+fn optional(object: &Object<'_>, name: &str, path: &str) -> Result<String, EventError> {
+    let text = object.text(name, path)?;
+    Ok(if text.len() > MAX_TEXT { String::new() } else { text.into_owned() })
 }
 
 fn required<'a>(object: &Object<'a>, name: &str, path: &str) -> Result<Cow<'a, str>, EventError> {

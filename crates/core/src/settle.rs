@@ -35,6 +35,9 @@ impl Observation {
     }
 }
 
+/// A finish that lies further ahead of its receipt is no finish: whoever counts is told of it as it came.
+pub const IMPLAUSIBLE: Duration = Duration::from_secs(600);
+
 /// How long verdicts settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
@@ -127,7 +130,9 @@ impl OpenVerdict {
     /// The verdict as it stands.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let finished_at = self.candidate.finish();
+        let ahead = self.candidate.finished_at.duration_since(self.candidate.received_at);
+        let implausible = !ahead.is_negative() && ahead.unsigned_abs() > IMPLAUSIBLE;
+        let finished_at = if implausible { self.candidate.finished_at } else { self.candidate.finish() };
         let first_finished_at = match (self.candidate.phase, self.first_failed) {
             (Phase::Failed, Some((first, _))) => first,
             _ => finished_at,
@@ -195,6 +200,14 @@ mod tests {
         assert_eq!(open.candidate().finish(), at(10));
         open.observe(observation(2, Phase::Succeeded, 10, 20));
         assert_eq!(open.candidate().phase, Phase::Succeeded);
+    }
+
+    #[test]
+    fn a_finish_far_ahead_of_its_receipt_is_handed_over_as_it_came() {
+        let near = OpenVerdict::open(observation(1, Phase::Succeeded, 600, 0)).unwrap();
+        assert_eq!(near.verdict().finished_at, at(0));
+        let far = OpenVerdict::open(observation(1, Phase::Succeeded, 601, 0)).unwrap();
+        assert_eq!(far.verdict().finished_at, at(601));
     }
 
     #[test]

@@ -28,7 +28,15 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Json => registry
-            .with(layer.json().flatten_event(true).with_current_span(true).with_span_list(false))
+            // `target` is a word of ours: the module's path would stand under the same name.
+            .with(
+                layer
+                    .json()
+                    .with_target(false)
+                    .flatten_event(true)
+                    .with_current_span(true)
+                    .with_span_list(false),
+            )
             .try_init(),
         LogFormat::Text => registry.with(layer.with_target(false)).try_init(),
     }

@@ -275,11 +275,16 @@ impl Config {
         positive("delivery.concurrency", self.delivery.concurrency > 0)?;
         positive("delivery.retry_base", !self.delivery.retry_base.is_zero())?;
         let optional = [Target::Dora, Target::Span];
-        match self.delivery.targets.iter().find(|target| !optional.contains(target)) {
-            Some(target) => {
-                Err(format!("edge.delivery.targets must be of dora and span; {target} is always one"))
+        for (n, target) in self.delivery.targets.iter().enumerate() {
+            if !optional.contains(target) {
+                return Err(format!(
+                    "edge.delivery.targets must be of dora and span; {target} is always one"
+                ));
             }
-            None => Ok(()),
+            if self.delivery.targets[..n].contains(target) {
+                return Err(format!("edge.delivery.targets names {target} twice"));
+            }
         }
+        Ok(())
     }
 }

@@ -76,6 +76,16 @@ impl Metrics {
             clusters: Gauge::default(),
             findings: Gauge::default(),
         };
+        // From zero, so that `increase()` sees the first.
+        for target in Target::ALL {
+            let labels = TargetLabels { target: target.as_str() };
+            for counter in [&metrics.delivered, &metrics.failed, &metrics.dead] {
+                drop(counter.get_or_create(&labels));
+            }
+        }
+        for phase in [Phase::Syncing, Phase::Succeeded, Phase::Failed] {
+            drop(metrics.observations.get_or_create(&PhaseLabels { phase: phase.as_str() }));
+        }
         context.metrics.register(|r| {
             r.register("transponder_edge_requests", "Requests by answer", metrics.requests.clone());
             r.register("transponder_events", "Events stored for the first time", metrics.events.clone());

@@ -6,6 +6,7 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params, types::Type};
 use tokio::sync::watch;
 use transponder_core::{AppName, AppNamespace, ClusterName, EnvName, NameError, ReleaseKey, Stream};
+use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{Answer, Saved, Stored, StreamStore, Update};
@@ -84,7 +85,12 @@ impl StreamStore for SqliteStore {
     }
 
     fn save(&self, update: Update) -> Answer<'_, Saved> {
-        Box::pin(self.writer.write(move |connection| save(connection, &update)))
+        Box::pin(async move {
+            crash::point("dora.commit.before");
+            let saved = self.writer.write(move |connection| save(connection, &update)).await;
+            crash::point("dora.commit.after");
+            saved
+        })
     }
 
     fn probe(&self) -> Answer<'_, ()> {

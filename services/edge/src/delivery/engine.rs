@@ -18,7 +18,7 @@ use super::{
     call::{Called, Job, Peers, Success, call},
     fault::{Failure, Whose},
     gate::{Gate, Opened},
-    queue::{Item, Order, Queue},
+    queue::{Firm, Item, Order, Queue},
     recorder,
     settler::Settler,
 };
@@ -470,7 +470,7 @@ impl State {
                 }
                 lane.taken[0] = Some((stream, now));
             }
-            Err(failure) if failure.whose == Whose::Event || failure.code == "store" => lane.gate.neither(),
+            Err(failure) if !failure.concerns_target() => lane.gate.neither(),
             Err(failure) => {
                 if lane.gate.failed(now, failure.retry_after, fastrand::f64()) {
                     let waiting = lane.queue.len();
@@ -615,7 +615,8 @@ impl State {
         status.next_at = at.checked_add(jiff::SignedDuration::try_from(delay).unwrap_or_default()).ok();
         let queue = &mut self.lanes[index(target)].queue;
         if queue.contains(sequence) {
-            queue.delay(sequence, now + delay);
+            let firm = if failure.retry_after.is_some() { Firm::Yes } else { Firm::No };
+            queue.delay(sequence, now + delay, firm);
         } else {
             // The picture was read anew while the call was out.
             self.enqueue(sequence, target, Some(now + delay), now);

@@ -31,6 +31,12 @@ impl Failure {
         Self { whose: Whose::Ours, code, message: message.into(), retry_after: None }
     }
 
+    /// Whether the failure says anything of the target: not if the event is wrong, our own store could not be read, or
+    /// the budget of one cluster or app namespace is spent there.
+    pub(super) fn concerns_target(&self) -> bool {
+        self.whose == Whose::Ours && !matches!(self.code, "store" | "exhausted")
+    }
+
     pub(super) fn event(code: &'static str, message: impl Into<String>) -> Self {
         Self { whose: Whose::Event, code, message: message.into(), retry_after: None }
     }

@@ -12,6 +12,8 @@ use transponder_core::retry::Backoff;
 const CLOSE: u32 = 3;
 /// Probes are never further apart: a target that is back is noticed within this.
 const PROBE: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(15) };
+/// Longest pause that a target may ask for.
+const ASKED: Duration = Duration::from_secs(300);
 /// How often a closed gate is mentioned in the log.
 const REMIND: Duration = Duration::from_secs(60);
 
@@ -77,8 +79,9 @@ impl Gate {
             return false;
         }
         let attempts = self.failures - CLOSE + 1;
-        // Half of the ceiling at least: full jitter alone could probe many times in a row.
-        let delay = PROBE.delay(attempts, asked, 0.5 + random / 2.0);
+        // Half of the ceiling at least: full jitter alone could probe many times in a row. What the target asks for is
+        // honoured beyond it.
+        let delay = PROBE.delay(attempts, None, 0.5 + random / 2.0).max(asked.unwrap_or_default().min(ASKED));
         self.pause_until = Some(now + delay);
         let due = self.reminded.is_none_or(|last| now.duration_since(last) >= REMIND);
         if due {

@@ -33,6 +33,15 @@ pub(super) struct Item {
     pub since: Instant,
 }
 
+/// Whether a delay may be cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Firm {
+    /// The target asked for it.
+    Yes,
+    /// It is our own schedule: pointless once the target is back.
+    No,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Behind the head of its lane.
@@ -40,7 +49,7 @@ enum State {
     /// May go.
     Ready,
     /// Until then, not.
-    Delayed(Instant),
+    Delayed(Instant, Firm),
     /// On its way.
     Out,
 }
@@ -93,15 +102,8 @@ impl Queue {
         }
         self.items.insert(sequence, (item, State::Blocked));
         match until {
-            Some(until) if until > now => self.set_delayed(sequence, until),
+            Some(until) if until > now => self.delay(sequence, until, Firm::No),
             _ => self.admit(sequence, now),
-        }
-    }
-
-    fn set_delayed(&mut self, sequence: Sequence, until: Instant) {
-        if let Some((_, state)) = self.items.get_mut(&sequence) {
-            *state = State::Delayed(until);
-            self.delayed.insert((until, sequence));
         }
     }
 
@@ -166,14 +168,17 @@ impl Queue {
     }
 
     /// Gives back an event that was out, to go again at `until`. It keeps its place.
-    pub(super) fn delay(&mut self, sequence: Sequence, until: Instant) {
-        self.set_delayed(sequence, until);
+    pub(super) fn delay(&mut self, sequence: Sequence, until: Instant, firm: Firm) {
+        if let Some((_, state)) = self.items.get_mut(&sequence) {
+            *state = State::Delayed(until, firm);
+            self.delayed.insert((until, sequence));
+        }
     }
 
     /// Takes an event out for good; what it held back may go.
     pub(super) fn remove(&mut self, sequence: Sequence, now: Instant) {
         let Some((item, state)) = self.items.remove(&sequence) else { return };
-        if let State::Delayed(until) = state {
+        if let State::Delayed(until, _) = state {
             self.delayed.remove(&(until, sequence));
         }
         if let Order::For(age) = self.order {
@@ -213,10 +218,15 @@ impl Queue {
         }
     }
 
-    /// Makes everything that is delayed ready: the target is back.
+    /// Makes ready what is delayed by our own schedule: the target is back.
     pub(super) fn hurry(&mut self, now: Instant) {
-        for (_, sequence) in std::mem::take(&mut self.delayed) {
-            self.admit(sequence, now);
+        for (until, sequence) in std::mem::take(&mut self.delayed) {
+            match self.items.get(&sequence) {
+                Some((_, State::Delayed(_, Firm::Yes))) => {
+                    self.delayed.insert((until, sequence));
+                }
+                _ => self.admit(sequence, now),
+            }
         }
     }
 
@@ -264,7 +274,7 @@ mod tests {
         queue.push(item(2, "a", 1, now), None, now);
         queue.push(item(3, "a", 2, now), None, now);
         assert_eq!(drain(&mut queue), [1, 3]);
-        queue.delay(1, now + Duration::from_secs(500));
+        queue.delay(1, now + Duration::from_secs(500), Firm::No);
         queue.advance(now + Duration::from_secs(119));
         assert!(drain(&mut queue).is_empty());
         queue.advance(now + Duration::from_secs(120));
@@ -299,7 +309,10 @@ mod tests {
         assert_eq!((drain(&mut queue), queue.wake()), (vec![], Some(due)));
         queue.advance(due);
         assert_eq!(drain(&mut queue), [1]);
+        queue.delay(1, due + Duration::from_secs(30), Firm::Yes);
         queue.hurry(due);
         assert_eq!(drain(&mut queue), [2]);
+        queue.advance(due + Duration::from_secs(30));
+        assert_eq!(drain(&mut queue), [1]);
     }
 }

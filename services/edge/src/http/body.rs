@@ -75,7 +75,11 @@ pub(super) async fn receive(
     let reading = async {
         let mut received = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return Err(Problem::Timeout) };
+            // Cut short, or chunks that are none; who has gone reads no answer anyway.
+            let frame = frame.map_err(|_| Problem::Event {
+                field: "the event".into(),
+                reason: "did not arrive whole".into(),
+            })?;
             let Ok(data) = frame.into_data() else { continue };
             if received.len() as u64 + data.len() as u64 > limit {
                 return Err(Problem::TooLarge { limit });

@@ -151,7 +151,7 @@ fn read_entry(path: &Path) -> Result<Entry, String> {
 /// The digests of a Secret's tokens, the previous one the same as the current where there is none; and remarks.
 fn read_tokens(secret: &Path) -> (Result<[TokenDigest; 2], String>, Vec<String>) {
     let mut remarks = Vec::new();
-    let mut token = |key: &str| -> Result<Option<TokenDigest>, String> {
+    let token = |key: &str, remarks: &mut Vec<String>| -> Result<Option<TokenDigest>, String> {
         let path = secret.join(key);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -170,12 +170,16 @@ fn read_tokens(secret: &Path) -> (Result<[TokenDigest; 2], String>, Vec<String>)
         }
         Ok(Some(TokenDigest::of(token)))
     };
-    let tokens = (|| {
-        let current =
-            token("token")?.ok_or_else(|| format!("{} is missing", secret.join("token").display()))?;
-        // A broken previous token does not take the current one away.
-        let previous = token("token-previous").ok().flatten().unwrap_or(current);
-        Ok([current, previous])
-    })();
+    let current = match token("token", &mut remarks) {
+        Ok(Some(current)) => current,
+        Ok(None) => return (Err(format!("{} is missing", secret.join("token").display())), remarks),
+        Err(problem) => return (Err(problem), remarks),
+    };
+    // A broken previous token does not take the current one away.
+    let previous = token("token-previous", &mut remarks).unwrap_or_else(|problem| {
+        remarks.push(problem);
+        None
+    });
+    let tokens = Ok([current, previous.unwrap_or(current)]);
     (tokens, remarks)
 }

@@ -8,6 +8,7 @@ use std::{
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params, params_from_iter};
 use tokio::sync::{Semaphore, watch};
 use transponder_core::{ClusterName, Release, ReleaseId, ReleaseKey, Timestamp};
+use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{Answer, Changed, Cursor, Filter, Report, Store, Wanted, rows};
@@ -176,7 +177,9 @@ impl Store for SqliteStore {
     fn change(&self, change: Change) -> Answer<'_, Changed> {
         let budgets = self.budgets;
         Box::pin(async move {
-            self.writer
+            crash::point("tracking.commit.before");
+            let changed = self
+                .writer
                 .write(move |c| {
                     let stored = match rows::load(c, &change.release.key())?.as_deref().map(rows::parse) {
                         Some(Err(error)) => return Ok(Err(error)),
@@ -198,7 +201,9 @@ impl Store for SqliteStore {
                     }
                     Ok(moves.map(|moves| Changed { record: decision.map(|d| d.record), moves }))
                 })
-                .await?
+                .await;
+            crash::point("tracking.commit.after");
+            changed?
         })
     }
 
