@@ -4,6 +4,7 @@
 //! and the system's packages.
 
 mod baseline;
+mod bench;
 mod checks;
 mod command;
 mod report;
@@ -28,6 +29,8 @@ enum Task {
     Tools(tools::Arguments),
     /// Run every check and every test suite, or the chosen ones
     Test(test::Arguments),
+    /// Measure the product against yardsticks that run beside it
+    Bench(bench::Arguments),
     /// Write the image that `buf breaking` compares with; part of making a release
     Baseline(baseline::Arguments),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Tools(arguments) => tools::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Baseline(arguments) => baseline::run(&arguments),
     };
     match done {

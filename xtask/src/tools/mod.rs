@@ -95,6 +95,12 @@ pub(crate) const TOOLS: &[Tool] = &[
         programs: &[program("grpcurl", "grpcurl")],
     },
     Tool {
+        name: "vegeta",
+        version: "12.12.0",
+        source: Source::Go("github.com/tsenart/vegeta/v12"),
+        programs: &[program("vegeta", "vegeta")],
+    },
+    Tool {
         name: "jaeger",
         version: "1.76.0",
         source: Source::Go("github.com/jaegertracing/jaeger/cmd/jaeger"),

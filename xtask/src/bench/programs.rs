@@ -1,0 +1,79 @@
+//! Everything that is run, built or set up before the clock starts.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::keys::Group;
+use crate::{command, report, tools::Toolbox, workspace};
+
+/// Enough to compile everything optimised from nothing on two busy cores.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// Where the programs are.
+pub(super) struct Programs {
+    pub(super) transponder: PathBuf,
+    pub(super) bench: PathBuf,
+    /// The static one, where it is measured.
+    pub(super) hook: PathBuf,
+    pub(super) wrk: PathBuf,
+    pub(super) vegeta: PathBuf,
+    /// The target directory.
+    pub(super) target: PathBuf,
+}
+
+impl Programs {
+    /// Builds and sets up what the groups need.
+    pub(super) fn prepare(root: &Path, groups: &[Group]) -> Result<Self> {
+        let tools = ["curl", "jq", "wrk", "vegeta"];
+        let toolbox = Toolbox::prepare(&tools)?;
+        report::line("   …  building");
+        let mut build = workspace::cargo(root);
+        // Not the whole workspace: the tests' features (named points to crash at) are not the product's.
+        build.args(["build", "--release", "-p", "transponder", "-p", "transponder-bench", "--bins"]);
+        build.arg("--message-format=json-render-diagnostics");
+        let messages = command::succeed(&mut build, "build", LIMIT)?;
+        let program =
+            |name: &str| executable(&messages, name).with_context(|| format!("no {name} was built"));
+        let (transponder, bench) = (program("transponder")?, program("transponder-bench")?);
+        let target =
+            transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
+        let hook = if groups.contains(&Group::Hook) { hook(root, &target)? } else { PathBuf::new() };
+        let tool = |name: &'static str| {
+            let programs = toolbox.wait(name).map_err(anyhow::Error::msg)?;
+            Ok::<_, anyhow::Error>(programs.first().context("no program")?.path.clone())
+        };
+        tool("curl")?;
+        tool("jq")?;
+        Ok(Self { transponder, bench, hook, wrk: tool("wrk")?, vegeta: tool("vegeta")?, target })
+    }
+}
+
+/// The hook as it is shipped: small and without a library.
+fn hook(root: &Path, target: &Path) -> Result<PathBuf> {
+    let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    let mut build = workspace::cargo(root);
+    build
+        .args(["build", "--profile", "hook", "-p", "transponder-hook", "--bin", "transponder-hook"])
+        .args(["--target", &triple, "--message-format=json-render-diagnostics", "--target-dir"])
+        .arg(target)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let messages = command::succeed(&mut build, "build of the hook", LIMIT)?;
+    executable(&messages, "transponder-hook").context("no hook was built")
+}
+
+/// A program among cargo's messages, one JSON object per line.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut found = artifacts.filter_map(|message| {
+        let path = message.get("executable")?.as_str()?.to_owned();
+        (message.get("target")?.get("name")?.as_str()? == name).then(|| PathBuf::from(path))
+    });
+    found.next()
+}
