@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,6 +34,12 @@ use crate::{Context, Fault, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, t
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Connections that are served at a time.
 const CONNECTIONS: usize = 1024;
+/// Of these, connections that showed no certificate: strangers cannot keep the parts of the mesh from each other.
+const STRANGERS: usize = 768;
+/// Longest silence before the first byte of HTTP/2.
+const PREFACE: Duration = Duration::from_secs(5);
+/// Longest life of a connection that showed no certificate: a Task makes a call and goes.
+const STRANGER_AGE: Duration = Duration::from_secs(600);
 /// Streams of one connection at a time.
 const STREAMS: u32 = 256;
 
@@ -127,6 +133,7 @@ async fn accept(
     shutdown: Shutdown,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let strangers = Arc::new(Semaphore::new(STRANGERS));
     while let Some(accepted) = shutdown.or(listener.accept()).await {
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -140,14 +147,24 @@ async fn accept(
             tracing::warn!(service = %identity.service(), "connection refused: all {CONNECTIONS} places are taken");
             continue;
         };
-        let (identity, sender) = (identity.clone(), sender.clone());
+        let (identity, sender, strangers) = (identity.clone(), sender.clone(), strangers.clone());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             let handshake = TlsAcceptor::from(identity.server()).accept(stream);
             match tokio::time::timeout(HANDSHAKE, handshake).await {
                 Ok(Ok(tls)) => {
                     let peer = Peer::of(&identity, &tls);
-                    let _ = sender.send(Ok(MeshStream { tls, peer, _place: place })).await;
+                    let stranger = match &peer {
+                        Peer::Service(_) => None,
+                        Peer::Anonymous | Peer::Invalid(_) => match strangers.try_acquire_owned() {
+                            Ok(place) => Some(place),
+                            Err(_) => {
+                                tracing::warn!(service = %identity.service(), "connection refused: too many strangers");
+                                return;
+                            }
+                        },
+                    };
+                    let _ = sender.send(Ok(MeshStream::new(tls, peer, place, stranger))).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -180,7 +197,23 @@ impl Peer {
 struct MeshStream {
     tls: TlsStream<TcpStream>,
     peer: Peer,
-    _place: tokio::sync::OwnedSemaphorePermit,
+    /// When reading ends in an error: at first until something was said, then at a stranger's age.
+    deadline: Option<Pin<Box<tokio::time::Sleep>>>,
+    silent: bool,
+    _place: OwnedSemaphorePermit,
+    stranger: Option<OwnedSemaphorePermit>,
+}
+
+impl MeshStream {
+    fn new(
+        tls: TlsStream<TcpStream>,
+        peer: Peer,
+        place: OwnedSemaphorePermit,
+        stranger: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let deadline = Some(Box::pin(tokio::time::sleep(PREFACE)));
+        Self { tls, peer, deadline, silent: true, _place: place, stranger }
+    }
 }
 
 impl Connected for MeshStream {
@@ -197,7 +230,20 @@ impl AsyncRead for MeshStream {
         cx: &mut TaskContext<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.tls).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.tls).poll_read(cx, buf);
+        if read.is_pending() {
+            if let Some(deadline) = &mut self.deadline
+                && deadline.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+            }
+        } else if self.silent && buf.filled().len() > before {
+            self.silent = false;
+            let age = self.stranger.as_ref().map(|_| tokio::time::sleep(STRANGER_AGE));
+            self.deadline = age.map(Box::pin);
+        }
+        read
     }
 }
 
