@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use transponder_core::{Caller, Phase, Stream, caller::Method};
+use transponder_core::{AppNamespace, Caller, Phase, Stream, caller::Method};
 use transponder_proto::{
     convert::{self, FieldError},
     v1::{self, dora_recorder_server::DoraRecorder},
@@ -50,7 +50,9 @@ impl DoraRecorder for Service {
         &self,
         request: Request<v1::ExpectRequest>,
     ) -> Result<Response<v1::ExpectResponse>, Status> {
-        authorize(&request, Method::Expect)?;
+        let caller = authorize(&request, Method::Expect)?;
+        let app_namespace = expected(request.get_ref(), &caller).map_err(Fault::from)?;
+        authorize_namespace(&caller, &app_namespace)?;
         let message = "Expect needs Kubernetes: it reads the Argo CD Applications of this cluster, and this service runs without one";
         Err(Fault::precondition(message).reason("NOT_ON_KUBERNETES").into())
     }
@@ -81,6 +83,20 @@ impl Service {
         };
         Ok((release.stream, verdict))
     }
+}
+
+/// Whose release is expected. A request that is wrong is told so here too: its sender finds the fault before it
+/// comes to a place where the method works.
+fn expected(request: &v1::ExpectRequest, caller: &Caller) -> Result<AppNamespace, FieldError> {
+    let mut release = request.release.clone().ok_or_else(|| FieldError::required("release"))?;
+    if !release.cluster.is_empty() {
+        return Err(FieldError::new("release.cluster", "must be empty: it is this cluster"));
+    }
+    // Stands for this cluster, so that the rest is checked as everywhere.
+    release.cluster = "local".to_owned();
+    let release = convert::release(Some(&release), caller.app_namespace())?;
+    convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?;
+    Ok(release.stream.app_namespace)
 }
 
 fn refused(caller: &Caller, stream: &Stream, error: &RecordError) {

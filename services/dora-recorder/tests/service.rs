@@ -122,10 +122,15 @@ async fn a_missing_or_wrong_field_is_named() {
 async fn expect_says_that_it_needs_kubernetes() {
     let ground = Ground::new();
     let service = ground.start(ground.config()).await;
-    let request = with_token(ExpectRequest::default(), SHOP_TOKEN);
+    let release = outcome("shop", "c-1", Phase::Succeeded, 7_000)
+        .release
+        .map(|release| transponder_proto::v1::Release { cluster: String::new(), ..release });
+    let request = with_token(ExpectRequest { release, ..Default::default() }, SHOP_TOKEN);
     let status = service.task().expect(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().starts_with("Expect needs Kubernetes"), "{}", status.message());
+    let status = service.task().expect(with_token(ExpectRequest::default(), SHOP_TOKEN)).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "release is required"));
     let status = service.client(ServiceName::Edge).expect(ExpectRequest::default()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     service.stop().await;
