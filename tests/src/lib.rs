@@ -3,15 +3,17 @@
 //! * [`Mesh`] is the product as an operator runs it, and [`TestEvent`] what a hook sends it;
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;
 //! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
-//! * [`Jaeger`] and [`Prometheus`] are the real ones; [`curl`], [`grpcurl`] and [`Run`] call real clients;
+//! * [`Jaeger`], [`Tempo`] and [`Prometheus`] are the real ones; [`curl`], [`GrpcCall`] and [`Run`] call real clients;
 //! * [`eventually`] waits, and says what it saw last when it waited in vain.
 //!
 //! Everything here reports trouble by panicking in the test that asked: a test has no use for an error it would only
 //! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
 
 mod broker;
+mod certificates;
 mod event;
 mod eventually;
+mod grpc;
 mod jaeger;
 mod locate;
 mod mesh;
@@ -21,10 +23,13 @@ mod process;
 mod prometheus;
 mod run;
 mod server;
+mod tempo;
 
 pub use broker::{Answer, Behaviour, Broker, Received};
+pub use certificates::Authority;
 pub use event::TestEvent;
 pub use eventually::{LONG, SHORT, eventually};
+pub use grpc::{Code, GrpcCall, details};
 pub use jaeger::Jaeger;
 pub use locate::{product, tool};
 pub use mesh::Mesh;
@@ -32,3 +37,4 @@ pub use otlp::{Export, OtlpReceiver, OtlpReply, Protocol, ReceivedSpan};
 pub use process::Process;
 pub use prometheus::{Prometheus, Sample, Target};
 pub use run::{HttpResponse, Ran, Run, curl, grpcurl, grpcurl_v1alpha, http};
+pub use tempo::Tempo;

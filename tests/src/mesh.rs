@@ -19,11 +19,12 @@ const START: Duration = Duration::from_secs(60);
 
 /// A mesh that can be stopped, killed and started again on the same data.
 pub struct Mesh {
+    /// Dropped, and so ended, before its directory is.
+    process: Option<Process>,
     directory: TempDir,
     settings: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     tokens: BTreeMap<String, String>,
-    process: Option<Process>,
     addresses: Value,
     client: reqwest::Client,
 }
