@@ -3,10 +3,14 @@
 //! One task, the [`engine`], owns the picture of what is open and decides; calls run beside it, bounded per target;
 //! one task writes what was decided, in order. So there is no lock that clusters share.
 
+mod answers;
+mod backlog;
 mod call;
 mod engine;
+mod entry;
 mod fault;
 mod gate;
+mod intake;
 mod queue;
 mod recorder;
 mod settler;
@@ -14,7 +18,7 @@ mod settler;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use transponder_core::{EventKey, ReleaseKey, StreamKey, Target};
+use transponder_core::{EventKey, Target};
 
 pub(crate) use call::Peers;
 pub(crate) use engine::Engine;
@@ -35,7 +39,7 @@ pub(crate) enum Message {
         observation: Option<StoredObservation>,
     },
     /// A known event was observed again.
-    Observed { sequence: Sequence, stream: StreamKey, observation: StoredObservation },
+    Observed { sequence: Sequence, observation: StoredObservation },
     /// A call ended.
     Called { sequence: Sequence, target: Target, called: Called },
     /// The anchor of a span is on disk.
@@ -78,11 +82,4 @@ pub(crate) enum Write {
     Flush,
     /// Tells a caller, at the end.
     Drained(oneshot::Sender<()>),
-}
-
-/// Names a release and its stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub release: ReleaseKey,
-    pub stream: StreamKey,
 }

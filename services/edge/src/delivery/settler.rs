@@ -10,7 +10,6 @@ use transponder_core::{
     settle::{OpenVerdict, Windows},
 };
 
-use super::Place;
 use crate::outbox::{HandOver, StoredObservation};
 
 #[derive(Debug)]
@@ -47,11 +46,11 @@ impl Settler {
     /// Takes in an observation. Answers the event that no longer is its release's candidate, if any.
     pub(super) fn observe(
         &mut self,
-        place: Place,
         stored: &StoredObservation,
         wall: Timestamp,
         now: Instant,
     ) -> Option<EventKey> {
+        let place = stored.place;
         let mut overtaken = None;
         match self.open.get_mut(&place.release) {
             Some(open) => {
@@ -133,6 +132,8 @@ mod tests {
     use proptest::prelude::*;
     use transponder_core::settle::Observation;
 
+    use crate::outbox::Place;
+
     use super::*;
 
     const WINDOWS: Windows = Windows {
@@ -152,7 +153,7 @@ mod tests {
     fn observed(number: i64, release: u8, phase: Phase, second: i64) -> StoredObservation {
         StoredObservation {
             number,
-            release: place(release).release,
+            place: place(release),
             observation: Observation {
                 event: EventKey::from_bytes([u8::try_from(number).unwrap(); 20]),
                 phase,
@@ -166,15 +167,10 @@ mod tests {
     fn a_success_first_hands_over_the_older_failures_of_its_stream() {
         let (mut settler, now) = (Settler::new(WINDOWS), Instant::now());
         for (number, release, second) in [(1, 2, 20), (2, 1, 10), (3, 4, 99)] {
-            settler.observe(
-                place(release),
-                &observed(number, release, Phase::Failed, second),
-                at(second),
-                now,
-            );
+            settler.observe(&observed(number, release, Phase::Failed, second), at(second), now);
         }
         assert!(settler.take_due(now).is_empty());
-        settler.observe(place(3), &observed(4, 3, Phase::Succeeded, 30), at(30), now);
+        settler.observe(&observed(4, 3, Phase::Succeeded, 30), at(30), now);
         let order: Vec<_> = settler.take_due(now).iter().map(|h| h.release.as_bytes()[0]).collect();
         assert_eq!(order, [1, 2, 3]);
         assert_eq!(settler.len(), 1);
@@ -183,8 +179,8 @@ mod tests {
     #[test]
     fn a_failure_that_ends_in_a_success_is_overtaken_and_counted_nowhere() {
         let (mut settler, now) = (Settler::new(WINDOWS), Instant::now());
-        settler.observe(place(1), &observed(1, 1, Phase::Failed, 1), at(1), now);
-        let overtaken = settler.observe(place(1), &observed(2, 1, Phase::Succeeded, 5), at(5), now);
+        settler.observe(&observed(1, 1, Phase::Failed, 1), at(1), now);
+        let overtaken = settler.observe(&observed(2, 1, Phase::Succeeded, 5), at(5), now);
         assert_eq!(overtaken, Some(EventKey::from_bytes([1; 20])));
         let handed = settler.take_due(now);
         assert_eq!((handed.len(), handed[0].verdict.phase, handed[0].up_to), (1, Phase::Succeeded, 2));
@@ -204,7 +200,7 @@ mod tests {
                 let phase = [Phase::Syncing, Phase::Succeeded, Phase::Failed][usize::from(phase)];
                 let now = start + Duration::from_secs(second.unsigned_abs());
                 handed.extend(settler.take_due(now));
-                settler.observe(place(release), &observed(number, release, phase, second), at(second), now);
+                settler.observe(&observed(number, release, phase, second), at(second), now);
                 if phase.is_terminal() {
                     terminal.insert(place(release).release);
                 }

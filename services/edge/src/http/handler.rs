@@ -27,7 +27,7 @@ use crate::{
     config::Config,
     delivery::{Delivery, Message},
     metrics::Metrics,
-    outbox::{Accepted, NewEvent, Outbox, Sequence, StoredObservation, TargetStatus, View},
+    outbox::{Accepted, NewEvent, Outbox, Place, Sequence, StoredObservation, TargetStatus, View},
     registry::{Cluster, Refusal, Registry},
 };
 
@@ -189,6 +189,7 @@ impl Handler {
             }
         }
         NewEvent {
+            place: event.report.as_ref().map(|report| Place::from(&report.release)),
             key: event.key(&cluster.name),
             cluster: cluster.name.clone(),
             source: event.source,
@@ -229,11 +230,9 @@ impl Handler {
                 Ok((StatusCode::ACCEPTED, receipt(&view, Some(true))))
             }
             Accepted::Known { sequence, observation, identical } => {
-                if let (Some(observation), Some(stream)) =
-                    (self.observation(&event, observation), event.stream())
-                {
+                if let Some(observation) = self.observation(&event, observation) {
                     self.log(&event, "observed again");
-                    self.delivery.send(Message::Observed { sequence, stream, observation });
+                    self.delivery.send(Message::Observed { sequence, observation });
                 }
                 let view = self.outbox.view(event.key).await.ok().flatten();
                 let view = view.unwrap_or_else(|| fresh(&event, sequence));
@@ -259,7 +258,7 @@ impl Handler {
     }
 
     fn observation(&self, event: &NewEvent, number: Option<i64>) -> Option<StoredObservation> {
-        let (number, report) = (number?, event.report.as_ref()?);
+        let (number, report, place) = (number?, event.report.as_ref()?, event.place?);
         self.metrics.observed(report.phase);
         let observation = Observation {
             event: event.key,
@@ -267,7 +266,7 @@ impl Handler {
             finished_at: report.finished_at,
             received_at: event.received_at,
         };
-        Some(StoredObservation { number, release: report.release.key(), observation })
+        Some(StoredObservation { number, place, observation })
     }
 
     fn log(&self, event: &NewEvent, what: &str) {

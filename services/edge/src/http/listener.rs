@@ -31,6 +31,8 @@ use crate::{
 
 /// Largest request head.
 const HEAD: usize = 16 * 1024;
+/// Open files that are left to everything but connections.
+const OTHER_FILES: u64 = 256;
 
 pub(crate) struct Listener {
     listener: TcpListener,
@@ -57,9 +59,21 @@ impl Listener {
         self.address
     }
 
+    /// As many as are configured, if the limit on open files allows: without a file for the next connection there would
+    /// be no choice of which one to close.
+    fn most_connections(&self) -> usize {
+        let wanted = self.config.max_connections;
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let room = connections_within(files.unwrap_or(u64::MAX));
+        if room < wanted {
+            tracing::warn!(wanted, room, "the limit on open files leaves room for fewer connections");
+        }
+        wanted.min(room)
+    }
+
     /// Serves until shutdown, then lets requests in flight finish.
     pub(crate) async fn run(self, handler: Arc<Handler>, shutdown: Shutdown) {
-        let places = Arc::new(Places::new(self.config.max_connections));
+        let places = Arc::new(Places::new(self.most_connections()));
         let connections = TaskTracker::new();
         while let Some(accepted) = shutdown.or(self.listener.accept()).await {
             let stream = match accepted {
@@ -91,6 +105,11 @@ impl Listener {
     }
 }
 
+fn connections_within(files: u64) -> usize {
+    let room = files.saturating_sub(OTHER_FILES).max(files / 2);
+    usize::try_from(room).unwrap_or(usize::MAX).max(1)
+}
+
 struct Connection {
     tls: TlsAcceptor,
     config: HttpConfig,
@@ -113,6 +132,9 @@ impl Connection {
 
     async fn talk(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
+        // A client that does not take its answer is dropped as one that does not ask: hyper has no deadline for writes.
+        let unread = u32::try_from(self.config.idle_timeout.as_millis()).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, unread);
         let handshake = tokio::time::timeout(self.config.handshake_timeout, self.tls.accept(stream));
         let Ok(Ok(stream)) = handshake.await else {
             self.metrics.closed(Closed::Handshake);
@@ -142,7 +164,9 @@ impl Connection {
             }
             () = aged => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                // Long enough for the request that is being answered.
+                let last = self.config.body_timeout + self.config.idle_timeout;
+                tokio::time::timeout(last, connection).await.unwrap_or(Ok(()))
             }
         };
         if let Err(error) = ended {
@@ -224,5 +248,29 @@ impl Drop for Place {
         let mut taken = self.places.lock();
         taken.all -= 1;
         taken.strangers.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_open_files_are_left_to_everything_else() {
+        assert_eq!(connections_within(20_000), 19_744);
+        assert_eq!(connections_within(300), 150);
+        assert_eq!(connections_within(0), 1);
+    }
+
+    #[test]
+    fn at_the_limit_the_oldest_stranger_makes_room_and_nobody_with_a_token_does() {
+        let places = Arc::new(Places::new(2));
+        let (known, _) = Places::take(&places);
+        known.trusted.store(true, Ordering::Relaxed);
+        known.note_trust();
+        let (stranger, evicted) = Places::take(&places);
+        assert!(!evicted);
+        let (_third, evicted) = Places::take(&places);
+        assert!(evicted && stranger.evicted.is_cancelled() && !known.evicted.is_cancelled());
     }
 }

@@ -17,6 +17,19 @@ pub(crate) use sqlite::SqliteOutbox;
 /// Where the store keeps an event; grows with each one.
 pub(crate) type Sequence = i64;
 
+/// Where an event belongs: its release, and the release's stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub release: ReleaseKey,
+    pub stream: StreamKey,
+}
+
+impl From<&Release> for Place {
+    fn from(release: &Release) -> Self {
+        Self { release: release.key(), stream: release.stream.key() }
+    }
+}
+
 /// An event to be stored.
 #[derive(Debug, Clone)]
 pub(crate) struct NewEvent {
@@ -30,21 +43,13 @@ pub(crate) struct NewEvent {
     pub digest: [u8; 32],
     pub received_at: Timestamp,
     pub report: Option<Report>,
+    /// Of an event that reports a release.
+    pub place: Option<Place>,
     /// Its targets, each with the state in which it begins.
     pub targets: Vec<(Target, TargetState)>,
 }
 
 impl NewEvent {
-    /// The key of the release it reports.
-    pub(crate) fn release(&self) -> Option<ReleaseKey> {
-        self.report.as_ref().map(|report| report.release.key())
-    }
-
-    /// The key of the stream it belongs to.
-    pub(crate) fn stream(&self) -> Option<StreamKey> {
-        self.report.as_ref().map(|report| report.release.stream.key())
-    }
-
     pub(crate) fn phase(&self) -> Option<Phase> {
         self.report.as_ref().map(|report| report.phase)
     }
@@ -65,7 +70,7 @@ pub(crate) enum Accepted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredObservation {
     pub number: i64,
-    pub release: ReleaseKey,
+    pub place: Place,
     pub observation: Observation,
 }
 
@@ -75,7 +80,7 @@ pub(crate) struct OpenEvent {
     pub sequence: Sequence,
     pub key: EventKey,
     pub cluster: ClusterName,
-    pub release: Option<Release>,
+    pub place: Option<Place>,
     pub received_at: Timestamp,
     pub bytes: u64,
     pub targets: Vec<(Target, TargetStatus)>,

@@ -2,6 +2,8 @@
 
 mod read;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::{

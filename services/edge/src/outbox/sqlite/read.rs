@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
-use transponder_core::{ClusterName, EventKey, Report, TargetState};
+use transponder_core::{ClusterName, EventKey, ReleaseKey, Report, StreamKey, Target, TargetState};
 
 use super::{
-    super::{Backlog, Filter, Loaded, OpenEvent, Sequence, StoredObservation, View},
+    super::{Backlog, Filter, Loaded, OpenEvent, Place, Sequence, StoredObservation, TargetStatus, View},
     rows::{DELIVERY, OBSERVATION, broken, delivery, event_key, json, observation, time},
 };
 
@@ -37,20 +37,20 @@ fn row_to_view(row: &Row<'_>) -> rusqlite::Result<View> {
     })
 }
 
-fn targets_of(connection: &Connection, view: &mut View) -> rusqlite::Result<()> {
+fn targets_of(connection: &Connection, sequence: Sequence) -> rusqlite::Result<Vec<(Target, TargetStatus)>> {
     let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
-    view.targets =
-        statement.query_map([view.sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<_>>()?;
-    view.targets.sort_by_key(|(target, _)| *target);
-    Ok(())
+    let mut targets =
+        statement.query_map([sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    targets.sort_by_key(|(target, _)| *target);
+    Ok(targets)
 }
 
 pub(super) fn view(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<View>> {
     let sql = format!("SELECT {EVENT} FROM event WHERE key = ?1");
     let mut found = connection.prepare_cached(&sql)?.query_row([key.as_bytes()], row_to_view).optional()?;
     if let Some(view) = &mut found {
-        targets_of(connection, view)?;
+        view.targets = targets_of(connection, view.sequence)?;
     }
     Ok(found)
 }
@@ -78,7 +78,7 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
         )?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for view in &mut views {
-        targets_of(connection, view)?;
+        view.targets = targets_of(connection, view.sequence)?;
     }
     Ok(views)
 }
@@ -103,27 +103,34 @@ pub(super) fn load(connection: &Connection, sequence: Sequence) -> rusqlite::Res
         .optional()
 }
 
-fn to_open(view: View) -> OpenEvent {
-    OpenEvent {
-        sequence: view.sequence,
-        key: view.key,
-        cluster: view.cluster,
-        release: view.report.map(|report| report.release),
-        received_at: view.received_at,
-        bytes: view.bytes,
-        targets: view.targets,
+/// What the engine keeps of an event: no report is read for it.
+const OPEN: &str = "sequence, key, cluster, release, stream, received_at, bytes";
+
+fn row_to_open(row: &Row<'_>) -> rusqlite::Result<OpenEvent> {
+    let release: Option<[u8; 20]> = row.get(3)?;
+    let stream: Option<[u8; 20]> = row.get(4)?;
+    Ok(OpenEvent {
+        sequence: row.get(0)?,
+        key: event_key(row, 1)?,
+        cluster: cluster(&row.get::<_, String>(2)?, 2)?,
+        place: release.zip(stream).map(|(release, stream)| Place {
+            release: ReleaseKey::from_bytes(release),
+            stream: StreamKey::from_bytes(stream),
+        }),
+        received_at: time(row.get(5)?),
+        bytes: row.get::<_, i64>(6)?.unsigned_abs(),
+        targets: Vec::new(),
         untracked: Vec::new(),
-    }
+    })
 }
 
 pub(super) fn open(connection: &Connection, sequence: Sequence) -> rusqlite::Result<Option<OpenEvent>> {
-    let sql = format!("SELECT {EVENT} FROM event WHERE sequence = ?1");
-    let Some(mut view) = connection.prepare_cached(&sql)?.query_row([sequence], row_to_view).optional()?
+    let sql = format!("SELECT {OPEN} FROM event WHERE sequence = ?1");
+    let Some(mut open) = connection.prepare_cached(&sql)?.query_row([sequence], row_to_open).optional()?
     else {
         return Ok(None);
     };
-    targets_of(connection, &mut view)?;
-    let mut open = to_open(view);
+    open.targets = targets_of(connection, sequence)?;
     let sql = format!(
         "SELECT {OBSERVATION} FROM observation o JOIN event e USING (sequence) \
          WHERE o.sequence = ?1 AND o.tracked = 0 ORDER BY o.number"
@@ -146,12 +153,11 @@ pub(super) fn backlog(connection: &Connection) -> rusqlite::Result<Backlog> {
         let (sequence, observation) = row?;
         untracked.entry(sequence).or_default().push(observation);
     }
-    let sql = format!("SELECT {EVENT} FROM event WHERE final_at IS NULL ORDER BY sequence");
+    let sql = format!("SELECT {OPEN} FROM event WHERE final_at IS NULL ORDER BY sequence");
     let mut events = Vec::new();
-    for row in transaction.prepare(&sql)?.query_map([], row_to_view)? {
-        let mut view = row?;
-        targets_of(&transaction, &mut view)?;
-        let mut open = to_open(view);
+    for row in transaction.prepare(&sql)?.query_map([], row_to_open)? {
+        let mut open = row?;
+        open.targets = targets_of(&transaction, open.sequence)?;
         open.untracked = untracked.remove(&open.sequence).unwrap_or_default();
         events.push(open);
     }

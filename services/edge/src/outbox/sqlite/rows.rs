@@ -2,9 +2,11 @@
 
 use rusqlite::{Row, types::Type};
 use serde::de::DeserializeOwned;
-use transponder_core::{EventKey, Phase, ReleaseKey, Target, TargetState, Timestamp, settle::Observation};
+use transponder_core::{
+    EventKey, Phase, ReleaseKey, StreamKey, Target, TargetState, Timestamp, settle::Observation,
+};
 
-use super::super::{Detail, Sequence, StoredObservation, TargetStatus};
+use super::super::{Detail, Place, Sequence, StoredObservation, TargetStatus};
 
 /// Nanoseconds since 1970: 64 bits hold the years 1678 to 2261, and the door lets no others in.
 pub(super) fn nanos(time: Timestamp) -> i64 {
@@ -59,7 +61,7 @@ pub(super) fn delivery(row: &Row<'_>, first: usize) -> rusqlite::Result<(Target,
 
 /// Columns of an observation, its event's key included.
 pub(super) const OBSERVATION: &str =
-    "o.number, o.release, o.phase, o.finished_at, o.received_at, e.key, o.sequence";
+    "o.number, o.release, o.phase, o.finished_at, o.received_at, e.key, o.sequence, e.stream";
 
 pub(super) fn observation(row: &Row<'_>) -> rusqlite::Result<(Sequence, StoredObservation)> {
     let word: String = row.get(2)?;
@@ -69,6 +71,7 @@ pub(super) fn observation(row: &Row<'_>) -> rusqlite::Result<(Sequence, StoredOb
         finished_at: time(row.get(3)?),
         received_at: time(row.get(4)?),
     };
-    let release = ReleaseKey::from_bytes(row.get(1)?);
-    Ok((row.get(6)?, StoredObservation { number: row.get(0)?, release, observation }))
+    let place =
+        Place { release: ReleaseKey::from_bytes(row.get(1)?), stream: StreamKey::from_bytes(row.get(7)?) };
+    Ok((row.get(6)?, StoredObservation { number: row.get(0)?, place, observation }))
 }

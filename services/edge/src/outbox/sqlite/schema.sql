@@ -11,14 +11,18 @@ CREATE TABLE event (
   bytes        INTEGER NOT NULL,
   received_at  INTEGER NOT NULL,
   release      BLOB,
+  stream       BLOB,
   phase        TEXT,
   report       TEXT,
   observations INTEGER NOT NULL DEFAULT 0,
+  -- 0 once the bytes have been forgotten before the rest.
+  body_kept    INTEGER NOT NULL DEFAULT 1,
   -- When the last target became final or dead; NULL while one is open.
   final_at     INTEGER
 );
 CREATE INDEX event_open ON event (sequence) WHERE final_at IS NULL;
 CREATE INDEX event_final ON event (final_at) WHERE final_at IS NOT NULL;
+CREATE INDEX event_body ON event (final_at) WHERE final_at IS NOT NULL AND body_kept = 1;
 
 CREATE TABLE body (
   sequence INTEGER PRIMARY KEY,

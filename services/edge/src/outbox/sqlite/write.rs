@@ -20,7 +20,7 @@ pub(super) fn accept(connection: &Connection, event: &NewEvent) -> rusqlite::Res
         .prepare_cached("SELECT sequence, kind, release, phase, digest FROM event WHERE key = ?1")?
         .query_row([event.key.as_bytes()], |row| {
             let same = row.get::<_, String>(1)? == event.kind
-                && row.get::<_, Option<[u8; 20]>>(2)? == event.release().map(|r| *r.as_bytes())
+                && row.get::<_, Option<[u8; 20]>>(2)? == event.place.map(|place| *place.release.as_bytes())
                 && row.get::<_, Option<String>>(3)?.as_deref() == event.phase().map(|p| p.as_str());
             Ok((row.get::<_, Sequence>(0)?, same, row.get::<_, [u8; 32]>(4)? == event.digest))
         })
@@ -46,7 +46,7 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
     connection
         .prepare_cached(
             "INSERT INTO event (key, cluster, kind, source, id, content_type, digest, bytes, received_at, release, \
-             phase, report) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             stream, phase, report) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             event.key.as_bytes(),
@@ -58,7 +58,8 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
             event.digest,
             i64::try_from(event.body.len()).unwrap_or(i64::MAX),
             nanos(event.received_at),
-            event.release().map(|release| *release.as_bytes()),
+            event.place.map(|place| *place.release.as_bytes()),
+            event.place.map(|place| *place.stream.as_bytes()),
             event.phase().map(|phase| phase.as_str()),
             report,
         ])?;
@@ -77,7 +78,7 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
 
 /// Keeps a finish time that is not known yet of the event; answers its number.
 fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
-    let Some(report) = &event.report else { return Ok(None) };
+    let (Some(report), Some(place)) = (&event.report, event.place) else { return Ok(None) };
     let added = connection
         .prepare_cached(
             "INSERT INTO observation (sequence, release, phase, finished_at, received_at) \
@@ -85,7 +86,7 @@ fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rus
         )?
         .execute(params![
             sequence,
-            report.release.key().as_bytes(),
+            place.release.as_bytes(),
             report.phase.as_str(),
             nanos(report.finished_at),
             nanos(event.received_at),
@@ -270,13 +271,19 @@ pub(super) fn replay(
 }
 
 pub(super) fn sweep(connection: &Connection, before: &SweepBefore) -> rusqlite::Result<usize> {
-    let bodies = connection
+    let stale = connection
         .prepare_cached(
-            "DELETE FROM body WHERE sequence IN (SELECT e.sequence FROM event e JOIN body b USING (sequence) \
-             WHERE e.final_at < ?1 AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.sequence = e.sequence \
-             AND d.state = 'dead') LIMIT ?2)",
+            "SELECT e.sequence FROM event e WHERE e.final_at < ?1 AND e.body_kept = 1 AND NOT EXISTS \
+             (SELECT 1 FROM delivery d WHERE d.sequence = e.sequence AND d.state = 'dead') LIMIT ?2",
         )?
-        .execute(params![nanos(before.bodies), SWEEP])?;
+        .query_map(params![nanos(before.bodies), SWEEP], |row| row.get::<_, Sequence>(0))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    for sequence in &stale {
+        connection.prepare_cached("DELETE FROM body WHERE sequence = ?1")?.execute([sequence])?;
+        connection
+            .prepare_cached("UPDATE event SET body_kept = 0 WHERE sequence = ?1")?
+            .execute([sequence])?;
+    }
     let forgotten = connection
         .prepare_cached(
             "SELECT e.sequence FROM event e WHERE e.final_at < ?1 AND (e.final_at < ?2 OR NOT EXISTS \
@@ -293,5 +300,5 @@ pub(super) fn sweep(connection: &Connection, before: &SweepBefore) -> rusqlite::
                 .execute([sequence])?;
         }
     }
-    Ok(bodies + forgotten.len())
+    Ok(stale.len() + forgotten.len())
 }

@@ -1,0 +1,55 @@
+//! An event that is open, and how far it is with each target.
+
+use std::{sync::Arc, time::Instant};
+
+use transponder_core::{ClusterName, EventKey, Target, Timestamp};
+
+use crate::{
+    budget::Budget,
+    outbox::{Detail, NewEvent, Place, StoredObservation},
+};
+
+/// An event that is open.
+pub(super) struct Entry {
+    pub key: EventKey,
+    pub cluster: ClusterName,
+    pub place: Option<Place>,
+    pub since: Instant,
+    pub bytes: u64,
+    pub budget: Arc<Budget>,
+    pub held: Option<Arc<NewEvent>>,
+    pub untracked: Vec<StoredObservation>,
+    pub slots: [Slot; 4],
+}
+
+/// How far it is with one target.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub state: SlotState,
+    pub attempts: u32,
+    pub first_failed: Option<(Timestamp, Instant)>,
+    pub detail: Detail,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SlotState {
+    /// Not a target of the event, or done with it.
+    #[default]
+    Done,
+    /// Given up.
+    Dead,
+    /// For a verdict to settle, or an anchor to be known.
+    Waiting,
+    /// In the target's queue, or on its way.
+    Queued,
+}
+
+/// Where the slot and the lane of a target are.
+pub(super) fn index(target: Target) -> usize {
+    match target {
+        Target::Broker => 0,
+        Target::Tracking => 1,
+        Target::Dora => 2,
+        Target::Span => 3,
+    }
+}
