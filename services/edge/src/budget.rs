@@ -79,6 +79,7 @@ pub(crate) struct Budget {
     rate: DefaultDirectRateLimiter,
     undelivered: Room,
     bodies: Meter,
+    connections: Meter,
     shared: Arc<Shared>,
 }
 
@@ -127,6 +128,16 @@ impl Budget {
         }
     }
 
+    /// Takes one of the cluster's connections.
+    pub(crate) fn take_connection(&self) -> bool {
+        self.connections.try_add(1)
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back_connection(&self) {
+        self.connections.subtract(1);
+    }
+
     /// Takes room for bytes of a body that is being received.
     pub(crate) fn take_body(&self, bytes: u64) -> Result<(), Spent> {
         if !self.bodies.try_add(bytes) {
@@ -151,6 +162,7 @@ impl Budget {
 pub(crate) struct Budgets {
     config: BudgetConfig,
     bodies_per_cluster: u64,
+    connections_per_cluster: u64,
     shared: Arc<Shared>,
     known: Arc<Mutex<HashMap<ClusterName, Arc<Budget>>>>,
 }
@@ -167,6 +179,7 @@ impl Budgets {
         Self {
             config: config.clone(),
             bodies_per_cluster: http.bodies_in_flight_per_cluster.as_u64(),
+            connections_per_cluster: (http.max_connections as u64 / 4).max(1),
             shared: Arc::new(shared),
             known: Arc::default(),
         }
@@ -199,6 +212,7 @@ impl Budgets {
                 bytes: Meter::new(self.config.undelivered_bytes.as_u64()),
             },
             bodies: Meter::new(self.bodies_per_cluster),
+            connections: Meter::new(self.connections_per_cluster),
             shared: self.shared.clone(),
         }
     }

@@ -75,7 +75,8 @@ pub struct HttpConfig {
     /// Longest life of a connection.
     #[serde(with = "duration")]
     pub connection_age: Duration,
-    /// Connections at a time. Beyond that, the one that has waited longest without a valid token is closed.
+    /// Connections at a time, a quarter of them of one cluster. Beyond that, the one that has waited longest without a
+    /// valid token is closed.
     pub max_connections: usize,
     /// Bytes of bodies that are being received, of all clusters together.
     pub bodies_in_flight: ByteSize,

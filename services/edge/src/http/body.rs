@@ -95,23 +95,3 @@ pub(super) async fn receive(
     let bytes = tokio::time::timeout(deadline, reading).await.unwrap_or(Err(Problem::Timeout))?;
     Ok((bytes, room))
 }
-
-/// Reads on after a refusal, bounded, so that the client reads the answer instead of a reset connection.
-pub(super) fn drain(mut body: Incoming) {
-    const ENOUGH: usize = 2 * 1024 * 1024;
-    if body.is_end_stream() {
-        return;
-    }
-    tokio::spawn(async move {
-        let mut seen = 0;
-        let reading = async {
-            while let Some(Ok(frame)) = body.frame().await {
-                seen += frame.data_ref().map_or(0, Bytes::len);
-                if seen > ENOUGH {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
-    });
-}

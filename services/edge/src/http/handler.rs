@@ -1,10 +1,7 @@
 //! One request: path and method, then the token, then the body; stored, then answered.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,9 +15,10 @@ use transponder_core::{Event, EventKey, Target, TargetState, settle::Observation
 use transponder_runtime::{Clock, crash};
 
 use super::{
-    body::{check_head, drain, receive},
+    body::{check_head, receive},
     problem::Problem,
     receipt::receipt,
+    seats::Seat,
 };
 use crate::{
     budget::{Budget, Spent},
@@ -47,27 +45,23 @@ pub(crate) struct Handler {
 type Answer = Response<Full<Bytes>>;
 
 impl Handler {
-    /// Answers a request. `trusted` is set once the connection has shown a valid token.
-    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, trusted: &AtomicBool) -> Answer {
+    /// Answers a request that came over the connection in `seat`.
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, seat: &Seat) -> Answer {
         let method = match *request.method() {
             Method::POST => "POST",
             Method::GET => "GET",
             _ => "other",
         };
-        let answer = self.clone().route(request, trusted).await.unwrap_or_else(Problem::into_response);
+        let answer = self.clone().route(request, seat).await.unwrap_or_else(Problem::into_response);
         self.metrics.answered(method, answer.status().as_u16());
         answer
     }
 
-    async fn route(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        trusted: &AtomicBool,
-    ) -> Result<Answer, Problem> {
+    async fn route(self: Arc<Self>, request: Request<Incoming>, seat: &Seat) -> Result<Answer, Problem> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().strip_prefix("/outcome/").filter(|rest| !rest.is_empty());
         let (cluster, key) = match path.map(|rest| rest.split_once('/')) {
-            None => return refuse(body, Problem::NotFound),
+            None => return Err(Problem::NotFound),
             Some(None) => (path.unwrap_or_default(), None),
             Some(Some((cluster, key))) => (cluster, Some(key)),
         };
@@ -76,16 +70,15 @@ impl Handler {
             Some(_) => ("GET", parts.method == Method::GET),
         };
         if !right {
-            return refuse(body, Problem::Method { allow });
+            return Err(Problem::Method { allow });
         }
-        let cluster = match self.authenticate(cluster, &parts.headers) {
-            Ok(cluster) => cluster,
-            Err(problem) => return refuse(body, problem),
-        };
-        trusted.store(true, Ordering::Relaxed);
-        if let Err(wait) = cluster.budget.request() {
-            return refuse(body, Problem::Budget { what: "requests a second", retry_after: wait });
-        }
+        let cluster = self.authenticate(cluster, &parts.headers)?;
+        seat.trust(&cluster.budget).map_err(|()| Problem::Budget {
+            what: "connections at a time",
+            retry_after: Duration::from_secs(1),
+        })?;
+        let spent = |wait| Problem::Budget { what: "requests a second", retry_after: wait };
+        cluster.budget.request().map_err(spent)?;
         match key {
             Some(key) => self.show(&cluster, key).await,
             None => self.take(&cluster, &parts.headers, body).await,
@@ -121,15 +114,9 @@ impl Handler {
         mut body: Incoming,
     ) -> Result<Answer, Problem> {
         let limit = self.config.body_limit.as_u64();
-        let content_type = match check_head(headers, limit) {
-            Ok(kind) => kind,
-            Err(problem) => return refuse(body, problem),
-        };
-        let received = receive(&mut body, limit, self.config.http.body_timeout, cluster.budget.clone()).await;
-        let (bytes, room) = match received {
-            Ok(received) => received,
-            Err(problem) => return refuse(body, problem),
-        };
+        let content_type = check_head(headers, limit)?;
+        let (bytes, room) =
+            receive(&mut body, limit, self.config.http.body_timeout, cluster.budget.clone()).await?;
         let event = parse(bytes.clone()).await?;
         self.check(cluster, &event)?;
         let new = self.new_event(cluster, event, content_type, bytes);
@@ -317,11 +304,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Text from a request for a log or an answer: short and without control characters.
 fn printable(text: &str) -> String {
     text.chars().take(100).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn refuse(body: Incoming, problem: Problem) -> Result<Answer, Problem> {
-    drain(body);
-    Err(problem)
 }
 
 fn json(status: StatusCode, value: &Value) -> Answer {

@@ -1,28 +1,21 @@
 //! The accept loop: TLS, deadlines for handshake, head and idleness, a cap on connections.
 //!
-//! At the cap, the connection that has waited longest without showing a valid token makes room: strangers that say
-//! nothing, or little and slowly, cannot keep an honest client out.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 use transponder_runtime::Shutdown;
 
-use super::Handler;
+use super::{
+    Handler,
+    linger::Linger,
+    seats::{Seat, Seats},
+};
 use crate::{
     config::HttpConfig,
     error::Error,
@@ -73,7 +66,7 @@ impl Listener {
 
     /// Serves until shutdown, then lets requests in flight finish.
     pub(crate) async fn run(self, handler: Arc<Handler>, shutdown: Shutdown) {
-        let places = Arc::new(Places::new(self.most_connections()));
+        let seats = Arc::new(Seats::new(self.most_connections()));
         let connections = TaskTracker::new();
         while let Some(accepted) = shutdown.or(self.listener.accept()).await {
             let stream = match accepted {
@@ -85,7 +78,10 @@ impl Listener {
                     continue;
                 }
             };
-            let (place, evicted) = Places::take(&places);
+            let Some((seat, evicted)) = Seats::take(&seats) else {
+                self.metrics.closed(Closed::Evicted);
+                continue;
+            };
             if evicted {
                 self.metrics.closed(Closed::Evicted);
             }
@@ -95,7 +91,7 @@ impl Listener {
                 handler: handler.clone(),
                 metrics: self.metrics.clone(),
                 shutdown: shutdown.clone(),
-                place,
+                seat,
             };
             connections.spawn(connection.serve(stream));
         }
@@ -116,13 +112,13 @@ struct Connection {
     handler: Arc<Handler>,
     metrics: Metrics,
     shutdown: Shutdown,
-    place: Place,
+    seat: Seat,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         self.metrics.connected();
-        let evicted = self.place.evicted.clone();
+        let evicted = self.seat.evicted();
         tokio::select! {
             () = evicted.cancelled() => {}
             () = self.talk(stream) => {}
@@ -142,18 +138,14 @@ impl Connection {
         };
         let service = service_fn(|request| {
             let handler = self.handler.clone();
-            async move {
-                let answer = handler.answer(request, &self.place.trusted).await;
-                self.place.note_trust();
-                Ok::<_, Infallible>(answer)
-            }
+            async move { Ok::<_, Infallible>(handler.answer(request, &self.seat).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.config.idle_timeout)
             .max_buf_size(HEAD)
             .half_close(false)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Linger::new(stream)), service);
         tokio::pin!(connection);
         let aged = tokio::time::sleep(self.config.connection_age);
         let ended = tokio::select! {
@@ -175,82 +167,6 @@ impl Connection {
     }
 }
 
-/// The places for connections. Those that have shown no valid token can be evicted, the oldest first.
-struct Places {
-    limit: usize,
-    taken: Mutex<Taken>,
-    next: AtomicU64,
-}
-
-#[derive(Default)]
-struct Taken {
-    all: usize,
-    strangers: BTreeMap<u64, CancellationToken>,
-}
-
-impl Places {
-    fn new(limit: usize) -> Self {
-        Self { limit, taken: Mutex::default(), next: AtomicU64::new(0) }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a place, and says whether another connection lost its own for it.
-    fn take(places: &Arc<Self>) -> (Place, bool) {
-        let number = places.next.fetch_add(1, Ordering::Relaxed);
-        let evicted = CancellationToken::new();
-        let mut taken = places.lock();
-        let mut full = taken.all >= places.limit;
-        if full {
-            match taken.strangers.pop_first() {
-                Some((_, oldest)) => oldest.cancel(),
-                None => full = false,
-            }
-        }
-        taken.all += 1;
-        taken.strangers.insert(number, evicted.clone());
-        drop(taken);
-        (
-            Place {
-                number,
-                evicted,
-                trusted: AtomicBool::new(false),
-                noted: AtomicBool::new(false),
-                places: places.clone(),
-            },
-            full,
-        )
-    }
-}
-
-struct Place {
-    number: u64,
-    evicted: CancellationToken,
-    /// Whether the connection has shown a valid token.
-    trusted: AtomicBool,
-    noted: AtomicBool,
-    places: Arc<Places>,
-}
-
-impl Place {
-    /// A connection that has shown a valid token keeps its place.
-    fn note_trust(&self) {
-        if self.trusted.load(Ordering::Relaxed) && !self.noted.swap(true, Ordering::Relaxed) {
-            self.places.lock().strangers.remove(&self.number);
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        taken.all -= 1;
-        taken.strangers.remove(&self.number);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,17 +176,5 @@ mod tests {
         assert_eq!(connections_within(20_000), 19_744);
         assert_eq!(connections_within(300), 150);
         assert_eq!(connections_within(0), 1);
-    }
-
-    #[test]
-    fn at_the_limit_the_oldest_stranger_makes_room_and_nobody_with_a_token_does() {
-        let places = Arc::new(Places::new(2));
-        let (known, _) = Places::take(&places);
-        known.trusted.store(true, Ordering::Relaxed);
-        known.note_trust();
-        let (stranger, evicted) = Places::take(&places);
-        assert!(!evicted);
-        let (_third, evicted) = Places::take(&places);
-        assert!(evicted && stranger.evicted.is_cancelled() && !known.evicted.is_cancelled());
     }
 }

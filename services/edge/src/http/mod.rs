@@ -2,9 +2,11 @@
 
 mod body;
 mod handler;
+mod linger;
 mod listener;
 mod problem;
 mod receipt;
+mod seats;
 
 pub(crate) use handler::Handler;
 pub(crate) use listener::Listener;
