@@ -26,6 +26,7 @@ use tonic::{
     transport::{Channel, Endpoint, Uri, server::Connected},
 };
 use tower::{Layer, Service};
+use tracing::Instrument as _;
 use transponder_core::{Caller, ServiceName};
 
 use crate::{Context, Fault, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, trace::TraceContext};
@@ -313,7 +314,9 @@ where
             }
             let parent = request.headers().get("traceparent").and_then(|v| v.to_str().ok());
             let context = parent.and_then(TraceContext::parse).unwrap_or_else(TraceContext::random);
-            context.scope(inner.call(request)).await
+            // Every log line of the call carries its trace.
+            let span = tracing::info_span!("call", trace_id = %hex::encode(context.trace_id));
+            context.scope(inner.call(request).instrument(span)).await
         })
     }
 }
