@@ -29,7 +29,7 @@ impl Tempo {
         command.arg("-target=all").arg(format!("-config.file={}", file.display()));
         let mut process = Process::start("tempo", command);
         let ready = format!("http://127.0.0.1:{api}/ready");
-        // Its ingester is ready 15 s after the start, whatever happens.
+        // Its rings take some 15 s to be ready.
         process
             .ready(2 * LONG, || async {
                 let ran = curl(["-f", &ready]).await;
@@ -100,7 +100,8 @@ impl Tempo {
     }
 }
 
-/// What Tempo 2 and 3 both know, and no more: one process, everything in one folder, nothing reported home.
+/// For Tempo 3: one process without Kafka, everything in one folder, what has just come in is found, nothing is
+/// reported home.
 fn configuration(folder: &Path, grpc: u16, http: u16, api: u16, internal: u16) -> String {
     let folder = folder.display();
     format!(
@@ -117,6 +118,14 @@ distributor:
       protocols:
         grpc: {{ endpoint: '127.0.0.1:{grpc}' }}
         http: {{ endpoint: '127.0.0.1:{http}' }}
+query_frontend:
+  query_end_cutoff: 0s
+live_store:
+  fail_on_high_lag: false
+  shutdown_marker_dir: '{folder}/marker'
+  wal: {{ path: '{folder}/live' }}
+backend_scheduler:
+  local_work_path: '{folder}/work'
 storage:
   trace:
     backend: local
