@@ -106,7 +106,7 @@ impl<'a> Object<'a> {
             if !seen.insert(name.to_uppercase().to_lowercase()) {
                 return Err(JsonError::new(
                     path,
-                    format!("has names that differ only in case from '{name}'"),
+                    format!("has names that differ only in case from '{}'", short(name)),
                 ));
             }
         }
@@ -192,14 +192,14 @@ impl<'de> Deserialize<'de> for Elements<'de> {
 fn check<'a>(raw: &'a RawValue, path: &mut Vec<Cow<'a, str>>, depth: usize) -> Result<(), JsonError> {
     match raw.get().as_bytes().first() {
         Some(b'{' | b'[') if depth > MAX_DEPTH => {
-            Err(JsonError::new(&path.join("."), format!("is nested deeper than {MAX_DEPTH} levels")))
+            Err(at(path, format!("is nested deeper than {MAX_DEPTH} levels")))
         }
         Some(b'{') => {
-            let object = Object::members(raw, &path.join("."))?;
+            let object: Object<'a> = serde_json::from_str(raw.get()).map_err(|e| at(path, words(&e)))?;
             let mut seen = HashSet::with_capacity(object.0.len());
             for (name, value) in &object.0 {
                 if !seen.insert(name.as_ref()) {
-                    return Err(JsonError::new(&path.join("."), format!("has the name '{name}' twice")));
+                    return Err(at(path, format!("has the name '{}' twice", short(name))));
                 }
                 refuse_expansion(name, path)?;
                 path.push(name.clone());
@@ -209,12 +209,11 @@ fn check<'a>(raw: &'a RawValue, path: &mut Vec<Cow<'a, str>>, depth: usize) -> R
             Ok(())
         }
         Some(b'[') => {
-            let elements: Elements<'a> =
-                serde_json::from_str(raw.get()).map_err(|e| JsonError::new(&path.join("."), words(&e)))?;
+            let elements: Elements<'a> = serde_json::from_str(raw.get()).map_err(|e| at(path, words(&e)))?;
             elements.0.into_iter().try_for_each(|element| check(element, path, depth + 1))
         }
         Some(b'"') => {
-            let text = string(raw.get(), "").map_err(|e| JsonError::new(&path.join("."), e.reason))?;
+            let text = string(raw.get(), "").map_err(|e| at(path, e.reason))?;
             refuse_expansion(&text, path)
         }
         _ => Ok(()),
@@ -223,12 +222,25 @@ fn check<'a>(raw: &'a RawValue, path: &mut Vec<Cow<'a, str>>, depth: usize) -> R
 
 fn refuse_expansion(text: &str, path: &[Cow<'_, str>]) -> Result<(), JsonError> {
     if text.contains(EXPANSION) {
-        return Err(JsonError::new(
-            &path.join("."),
-            format!("contains '{EXPANSION}', which Tekton would expand"),
-        ));
+        return Err(at(path, format!("contains '{EXPANSION}', which Tekton would expand")));
     }
     Ok(())
+}
+
+/// An error at a place. The place is put into words only here, for an error: done for each value, a long name above
+/// many small ones would be copied as many times.
+fn at(path: &[Cow<'_, str>], reason: impl Into<String>) -> JsonError {
+    let names: Vec<_> = path.iter().map(|name| short(name)).collect();
+    JsonError::new(&short(&names.join(".")), reason)
+}
+
+/// The beginning of a text that a stranger chose: an answer is no echo.
+fn short(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 100;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
 }
 
 fn string<'a>(raw: &'a str, path: &str) -> Result<Cow<'a, str>, JsonError> {
@@ -288,6 +300,24 @@ mod tests {
                 "{}: {got}",
                 String::from_utf8_lossy(&text[..text.len().min(60)])
             );
+        }
+    }
+
+    #[test]
+    fn a_long_name_above_many_values_is_neither_copied_for_each_nor_echoed() {
+        let name = "n".repeat(512 * 1024);
+        let wide = format!("{{\"{name}\":[{}{{}}]}}", "{},".repeat(170_000));
+        let started = std::time::Instant::now();
+        assert_eq!(reason(wide.as_bytes()), "");
+        // Some 90 GB would have been copied.
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+        for text in [
+            format!("{{\"{name}\":{{\"a\":1,\"a\":2}}}}"),
+            format!("{{\"{name}\":1,\"{name}\":2}}"),
+            format!("{}\"$(tt.\"{}", "{\"nnnnnnnnnn\":".repeat(60), "}".repeat(60)),
+        ] {
+            let got = reason(text.as_bytes());
+            assert!(!got.is_empty() && got.len() < 300, "{} bytes", got.len());
         }
     }
 

@@ -2,9 +2,13 @@
 //!
 //! Accepted is what RFC 3339 section 5.6 gives, with lower-case `t` and `z`, any offset and 0 to 12 digits of a
 //! fraction; an instant is kept to the nanosecond, further digits are cut. A leap second (`:60`) is the last
-//! nanosecond of its minute. Refused are `24:00`, zone names, a space for the `T`, a date alone, a number.
+//! nanosecond of its minute. Refused are `24:00`, zone names, a space for the `T`, a date alone, a number, and an instant
+//! that RFC 3339 cannot write in UTC.
 
 pub use jiff::Timestamp;
+
+/// When the year 0 began in UTC, in Unix seconds. An offset can lead to before it, where years have a sign.
+const YEAR_ZERO: i64 = -62_167_219_200;
 
 /// Why a text is no time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +64,8 @@ pub fn parse_rfc3339(text: &str) -> Result<Timestamp, TimeError> {
     let days =
         date.since(jiff::civil::Date::constant(1970, 1, 1)).map_or(0, |span| i64::from(span.get_days()));
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_seconds;
-    Timestamp::new(seconds, nanos).map_err(|_| error("it is out of range"))
+    let time = Timestamp::new(seconds, nanos).ok().filter(|time| time.as_second() >= YEAR_ZERO);
+    time.ok_or(error("it is out of range"))
 }
 
 /// Splits what follows the seconds into the digits of the fraction and the offset.
@@ -112,6 +117,9 @@ mod tests {
             ("2026-06-30T23:59:60Z", Some("2026-06-30T23:59:59.999999999Z")),
             ("1969-12-31T23:59:59Z", Some("1969-12-31T23:59:59Z")),
             ("2024-02-29T00:00:00Z", Some("2024-02-29T00:00:00Z")),
+            ("0000-01-01T00:00:00Z", Some("0000-01-01T00:00:00Z")),
+            ("0000-01-01T00:00:00+00:01", None),
+            ("9999-12-31T23:59:59-23:59", None),
             ("2026-02-29T00:00:00Z", None),
             ("2026-09-14T24:00:00Z", None),
             ("2026-09-14T10:00:61Z", None),
