@@ -7,7 +7,9 @@ mod baseline;
 mod bench;
 mod checks;
 mod command;
+mod fuzz;
 mod report;
+mod soak;
 mod test;
 mod tools;
 mod workspace;
@@ -31,6 +33,10 @@ enum Task {
     Test(test::Arguments),
     /// Measure the product against yardsticks that run beside it
     Bench(bench::Arguments),
+    /// Throw inputs at a parser or at the edge's door, guided by the code that they reach
+    Fuzz(fuzz::Arguments),
+    /// Kill the mesh at random moments while events come in, and compare what came out
+    Soak(soak::Arguments),
     /// Write the image that `buf breaking` compares with; part of making a release
     Baseline(baseline::Arguments),
 }
@@ -40,6 +46,8 @@ fn main() -> ExitCode {
         Task::Tools(arguments) => tools::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
         Task::Baseline(arguments) => baseline::run(&arguments),
     };
     match done {
