@@ -44,7 +44,7 @@ impl Mesh {
             .await
             .success();
         let mut mesh = Self {
-            client: client(&install.join("edge/edge-ca.crt")),
+            client: client(client_tls(&install.join("edge/edge-ca.crt"))),
             directory,
             settings: Vec::new(),
             environment: Vec::new(),
@@ -198,6 +198,12 @@ impl Mesh {
         self.process().terminate(Duration::from_secs(25)).await
     }
 
+    /// The TLS settings of a client that trusts the edge.
+    #[must_use]
+    pub fn client_tls(&self) -> rustls::ClientConfig {
+        client_tls(&self.path("edge/edge-ca.crt"))
+    }
+
     /// The running process.
     ///
     /// # Panics
@@ -316,23 +322,27 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String
     Ok((status, value))
 }
 
-fn client(ca: &Path) -> reqwest::Client {
-    use rustls_pki_types::{CertificateDer, pem::PemObject as _};
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca).expect("the edge's CA") {
-        roots.add(certificate.expect("a certificate")).expect("a CA certificate");
-    }
-    let tls = rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .expect("protocol versions")
-    .with_root_certificates(roots)
-    .with_no_client_auth();
+/// A client with connections of its own.
+pub(crate) fn client(tls: rustls::ClientConfig) -> reqwest::Client {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .no_proxy()
         .timeout(Duration::from_secs(20))
         .build()
         .expect("a client")
+}
+
+/// TLS that trusts this authority.
+fn client_tls(ca: &Path) -> rustls::ClientConfig {
+    use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(ca).expect("the edge's CA") {
+        roots.add(certificate.expect("a certificate")).expect("a CA certificate");
+    }
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
