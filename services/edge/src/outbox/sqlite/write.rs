@@ -36,7 +36,7 @@ pub(super) fn accept(connection: &Connection, event: &NewEvent) -> rusqlite::Res
         }
         None => {
             let sequence = insert(connection, event)?;
-            Ok(Accepted::New { sequence, observation: observe(connection, sequence, event)? })
+            Ok(Accepted::New { sequence, observation: keep(connection, sequence, event)? })
         }
     }
 }
@@ -46,7 +46,8 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
     connection
         .prepare_cached(
             "INSERT INTO event (key, cluster, kind, source, id, content_type, digest, bytes, received_at, release, \
-             stream, phase, report) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+             stream, phase, report, observations) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![
             event.key.as_bytes(),
@@ -62,6 +63,8 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
             event.place.map(|place| *place.stream.as_bytes()),
             event.phase().map(|phase| phase.as_str()),
             report,
+            // The first one comes with the event.
+            event.report.is_some() && event.place.is_some(),
         ])?;
     let sequence = connection.last_insert_rowid();
     connection
@@ -77,7 +80,7 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
 }
 
 /// Keeps a finish time that is not known yet of the event; answers its number.
-fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
+fn keep(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
     let (Some(report), Some(place)) = (&event.report, event.place) else { return Ok(None) };
     let added = connection
         .prepare_cached(
@@ -91,10 +94,12 @@ fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rus
             nanos(report.finished_at),
             nanos(event.received_at),
         ])?;
-    if added == 0 {
-        return Ok(None);
-    }
-    let number = connection.last_insert_rowid();
+    Ok((added > 0).then(|| connection.last_insert_rowid()))
+}
+
+/// Keeps one of an event that is known, and counts it.
+fn observe(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
+    let Some(number) = keep(connection, sequence, event)? else { return Ok(None) };
     let observations: i64 = connection
         .prepare_cached(
             "UPDATE event SET observations = observations + 1 WHERE sequence = ?1 RETURNING observations",
@@ -122,13 +127,14 @@ fn reopen(connection: &Connection, sequence: Sequence) -> rusqlite::Result<()> {
     conclude(connection, sequence, None)
 }
 
-/// Notes whether anything of the event is still open.
+/// Notes whether anything of the event is still open. Its row holds the report and is not written when nothing changes.
 fn conclude(connection: &Connection, sequence: Sequence, at: Option<Timestamp>) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "UPDATE event SET final_at = CASE WHEN EXISTS (SELECT 1 FROM delivery WHERE sequence = ?1 \
              AND state NOT IN ('delivered', 'replaced', 'dead')) THEN NULL ELSE coalesce(?2, final_at) END \
-             WHERE sequence = ?1",
+             WHERE sequence = ?1 AND (final_at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM delivery \
+             WHERE sequence = ?1 AND state NOT IN ('delivered', 'replaced', 'dead')))",
         )?
         .execute(params![sequence, at.map(nanos)])?;
     Ok(())
