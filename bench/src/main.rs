@@ -47,6 +47,8 @@ enum Yardstick {
 }
 
 fn main() -> anyhow::Result<()> {
+    // Only the first provider counts, and there is no other.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match Arguments::parse().yardstick {
         Yardstick::Disk { directory, millis } => {
             disk::run(&directory, std::time::Duration::from_millis(millis))

@@ -115,7 +115,7 @@ impl Mesh {
         command.arg("--ready-file").arg(&ready);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", sinks.otlp));
         command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
-        let mut process = Running::start("transponder", &mut command, &installation.path("log"))?;
+        let mut process = Running::start("transponder", &mut command, &installation.path("data/log"))?;
         let addresses: Value = wait("listening", START, Duration::from_millis(1), || {
             process.check()?;
             Ok(fs::read(&ready).ok().and_then(|text| serde_json::from_slice(&text).ok()))

@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Measure what this key needs, and nothing else
     #[arg(long, value_name = "KEY")]
     only: Option<String>,
+    /// Use the programs of the last build as they are
+    #[arg(long)]
+    no_build: bool,
 }
 
 /// A run: what is measured with, and what has come out.
@@ -69,7 +72,7 @@ impl Bench {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let groups = chosen(arguments.only.as_deref())?;
     let root = workspace::root()?;
-    let programs = Programs::prepare(&root, &groups)?;
+    let programs = Programs::prepare(&root, &groups, !arguments.no_build)?;
     let started = Instant::now();
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(&programs.target)?;
     let sinks = Sinks::start(&programs.bench)?;

@@ -28,22 +28,16 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds and sets up what the groups need.
-    pub(super) fn prepare(root: &Path, groups: &[Group]) -> Result<Self> {
-        let tools = ["curl", "jq", "wrk", "vegeta"];
-        let toolbox = Toolbox::prepare(&tools)?;
-        report::line("   …  building");
-        let mut build = workspace::cargo(root);
-        // Not the whole workspace: the tests' features (named points to crash at) are not the product's.
-        build.args(["build", "--release", "-p", "transponder", "-p", "transponder-bench", "--bins"]);
-        build.arg("--message-format=json-render-diagnostics");
-        let messages = command::succeed(&mut build, "build", LIMIT)?;
-        let program =
-            |name: &str| executable(&messages, name).with_context(|| format!("no {name} was built"));
-        let (transponder, bench) = (program("transponder")?, program("transponder-bench")?);
-        let target =
-            transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
-        let hook = if groups.contains(&Group::Hook) { hook(root, &target)? } else { PathBuf::new() };
+    /// Builds, or finds as they were built before, and sets up what the groups need.
+    pub(super) fn prepare(root: &Path, groups: &[Group], build: bool) -> Result<Self> {
+        let toolbox = Toolbox::prepare(&["curl", "jq", "wrk", "vegeta"])?;
+        let with_hook = groups.contains(&Group::Hook);
+        let [transponder, bench] = if build { products(root)? } else { found(root) };
+        let target = transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
+        let hook = match (with_hook, build) {
+            (true, true) => hook(root, &target)?,
+            _ => target.join(triple()).join("hook/transponder-hook"),
+        };
         let tool = |name: &'static str| {
             let programs = toolbox.wait(name).map_err(anyhow::Error::msg)?;
             Ok::<_, anyhow::Error>(programs.first().context("no program")?.path.clone())
@@ -54,13 +48,33 @@ impl Programs {
     }
 }
 
+fn products(root: &Path) -> Result<[PathBuf; 2]> {
+    report::line("   …  building");
+    let mut build = workspace::cargo(root);
+    // Not the whole workspace: the tests' features (named points to crash at) are not the product's.
+    build.args(["build", "--release", "-p", "transponder", "-p", "transponder-bench", "--bins"]);
+    build.arg("--message-format=json-render-diagnostics");
+    let messages = command::succeed(&mut build, "build", LIMIT)?;
+    let program = |name: &str| executable(&messages, name).with_context(|| format!("no {name} was built"));
+    Ok([program("transponder")?, program("transponder-bench")?])
+}
+
+/// The programs of the last build.
+fn found(root: &Path) -> [PathBuf; 2] {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    ["transponder", "transponder-bench"].map(|name| target.join("release").join(name))
+}
+
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
+}
+
 /// The hook as it is shipped: small and without a library.
 fn hook(root: &Path, target: &Path) -> Result<PathBuf> {
-    let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = workspace::cargo(root);
     build
         .args(["build", "--profile", "hook", "-p", "transponder-hook", "--bin", "transponder-hook"])
-        .args(["--target", &triple, "--message-format=json-render-diagnostics", "--target-dir"])
+        .args(["--target", &triple(), "--message-format=json-render-diagnostics", "--target-dir"])
         .arg(target)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
