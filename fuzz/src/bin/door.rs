@@ -9,4 +9,4 @@ use transponder_fuzz::Door;
 /// Lives as long as the process; its folder is below `TMPDIR`, which `cargo xtask fuzz` clears.
 static DOOR: LazyLock<Door> = LazyLock::new(Door::open);
 
-libfuzzer_sys::fuzz_target!(init: { LazyLock::force(&DOOR); }, |input: &[u8]| DOOR.knock(input));
+libfuzzer_sys::fuzz_target!(init: { LazyLock::force(&DOOR); }, |input: &[u8]| { DOOR.knock(input); });

@@ -15,19 +15,20 @@ struct Answer<'a> {
     rest: &'a [u8],
 }
 
-/// Checks all that came back.
-pub(super) fn check(request: &Request, received: &[u8]) {
+/// Checks all that came back. Answers the first status, if there is one.
+pub(super) fn check(request: &Request, received: &[u8]) -> Option<u16> {
     let shown = received.escape_ascii();
     assert!(
         !received.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes()),
         "it tells the token: {shown}"
     );
     let mut rest = received;
-    let mut first = true;
+    let mut status = None;
     while !rest.is_empty() {
-        let Some(answer) = read(rest, first && request.is_head()) else {
+        let Some(answer) = read(rest, status.is_none() && request.is_head()) else {
             // Cut short, as the client may have cut its request.
-            return assert!(!request.complete, "no HTTP answer: {shown}");
+            assert!(!request.complete, "no HTTP answer: {shown}");
+            return status;
         };
         rest = answer.rest;
         if answer.status == 100 {
@@ -35,16 +36,17 @@ pub(super) fn check(request: &Request, received: &[u8]) {
         }
         assert!(STATUSES.contains(&answer.status), "{shown}");
         check_body(&answer);
-        if first && request.complete && answer.status < 300 && !answer.body.is_empty() {
+        if status.is_none() && request.complete && answer.status < 300 && !answer.body.is_empty() {
             check_receipt(request, &answer);
         }
-        first = false;
+        status = status.or(Some(answer.status));
         // What a raw input asked next is not known, and so not whether the answer has a body.
         if !request.complete {
-            return;
+            break;
         }
     }
-    assert!(!first || !request.complete, "a complete request is not answered: {shown}");
+    assert!(status.is_some() || !request.complete, "a complete request is not answered: {shown}");
+    status
 }
 
 fn read(bytes: &[u8], without_body: bool) -> Option<Answer<'_>> {

@@ -80,20 +80,19 @@ impl Door {
         }
     }
 
-    /// Sends an input, see [`Request::read`] for its form, and reads until the edge closes the connection.
+    /// Sends an input, see [`Request::read`] for its form, and reads until the edge closes the connection. Answers the
+    /// status, if there was an answer.
     ///
     /// # Panics
     ///
     /// When the edge panics, is late, or answers what it may not.
-    pub fn knock(&self, input: &[u8]) {
+    pub fn knock(&self, input: &[u8]) -> Option<u16> {
         let request = Request::read(input);
         let runtime = self.runtime.as_ref().expect("a runtime until the end");
         let talk = async { timeout(DEADLINE, self.talk(&request)).await };
         let received = runtime.block_on(talk).expect("an answer or a closed connection in time");
         assert!(!PANICKED.swap(false, Ordering::Relaxed), "the edge panicked");
-        if let Some(received) = received {
-            answer::check(&request, &received);
-        }
+        received.and_then(|received| answer::check(&request, &received))
     }
 
     /// All that came back; `None` when the connection was reset, which may have cost the answer.
