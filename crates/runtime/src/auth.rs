@@ -126,7 +126,9 @@ impl TokenFile {
         let file = Arc::new(file);
         if let Some(directory) = file.path.as_deref().and_then(Path::parent) {
             let watched = file.clone();
-            watch::spawn(vec![directory.to_owned()], context.shutdown.clone(), move || watched.reload());
+            watch::spawn_shallow(vec![directory.to_owned()], context.shutdown.clone(), move || {
+                watched.reload()
+            });
         }
         Ok(file)
     }

@@ -92,7 +92,7 @@ impl MeshIdentity {
         let identity =
             Arc::new(Self { service, config: config.clone(), current: ArcSwap::from_pointee(loaded) });
         let watched = identity.clone();
-        watch::spawn(vec![config.directory.clone()], context.shutdown.clone(), move || {
+        watch::spawn_shallow(vec![config.directory.clone()], context.shutdown.clone(), move || {
             watched.reload(&metrics, &label);
         });
         Ok(identity)

@@ -20,6 +20,25 @@ const RECHECK: Duration = Duration::from_secs(30);
 ///
 /// `reload` decides itself what has changed; it must be cheap when nothing has. It runs on the blocking pool.
 pub fn spawn(directories: Vec<PathBuf>, shutdown: Shutdown, reload: impl Fn() + Send + Sync + 'static) {
+    run(directories, RecursiveMode::Recursive, shutdown, reload);
+}
+
+/// The same for files in these directories and nothing deeper: beside a file that is watched there may be a directory
+/// with a database in it, each write to which would wake us.
+pub fn spawn_shallow(
+    directories: Vec<PathBuf>,
+    shutdown: Shutdown,
+    reload: impl Fn() + Send + Sync + 'static,
+) {
+    run(directories, RecursiveMode::NonRecursive, shutdown, reload);
+}
+
+fn run(
+    directories: Vec<PathBuf>,
+    depth: RecursiveMode,
+    shutdown: Shutdown,
+    reload: impl Fn() + Send + Sync + 'static,
+) {
     let changed = Arc::new(Notify::new());
     let signal = changed.clone();
     let ours = directories.clone();
@@ -38,7 +57,7 @@ pub fn spawn(directories: Vec<PathBuf>, shutdown: Shutdown, reload: impl Fn() + 
             let parents = directories.iter().filter_map(|directory| directory.parent());
             // The parent tells when the directory itself is replaced.
             let parents = parents.map(|parent| (parent, RecursiveMode::NonRecursive));
-            let own = directories.iter().map(|directory| (directory.as_path(), RecursiveMode::Recursive));
+            let own = directories.iter().map(|directory| (directory.as_path(), depth));
             for (path, mode) in parents.chain(own) {
                 if let Err(error) = watcher.watch(path, mode) {
                     tracing::debug!(%error, directory = %path.display(), "cannot be watched yet");
@@ -103,6 +122,43 @@ mod tests {
         while changes.try_recv().is_ok() {}
         fs::write(root.path().join("two/file"), "").unwrap();
         tokio::time::timeout(soon, changes.recv()).await.expect("a change behind the new link is seen");
+        shutdown.begin();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn beside_a_watched_file_a_busy_directory_wakes_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let below = root.path().join("data");
+        fs::create_dir(&below).unwrap();
+        let (seen, mut changes) = tokio::sync::mpsc::unbounded_channel();
+        let shutdown = Shutdown::default();
+        spawn_shallow(vec![root.path().to_owned()], shutdown.clone(), move || {
+            let _ = seen.send(());
+        });
+        while changes.try_recv().is_err() {
+            fs::write(root.path().join("file"), "").unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(SETTLE * 3).await;
+        while changes.try_recv().is_ok() {}
+        for _ in 0..50 {
+            fs::write(below.join("database"), "x").unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(changes.try_recv().is_err(), "a write below was acted upon");
+        // As a ConfigMap is mounted: the file is a link whose target's directory is swapped.
+        for version in ["..one", "..two"] {
+            fs::create_dir(root.path().join(version)).unwrap();
+            fs::write(root.path().join(version).join("callers"), version).unwrap();
+        }
+        symlink("..one", root.path().join("..data")).unwrap();
+        symlink("..data/callers", root.path().join("callers")).unwrap();
+        tokio::time::sleep(SETTLE * 3).await;
+        while changes.try_recv().is_ok() {}
+        symlink("..two", root.path().join("..data_tmp")).unwrap();
+        fs::rename(root.path().join("..data_tmp"), root.path().join("..data")).unwrap();
+        let soon = Duration::from_secs(10);
+        tokio::time::timeout(soon, changes.recv()).await.expect("the swap is seen");
         shutdown.begin();
     }
 }

@@ -111,7 +111,7 @@ fn server_tls(config: &Config, context: &Context) -> Result<Arc<ServerConfig>, E
     let directories =
         [&certificate, &key].into_iter().filter_map(|path| path.parent()).map(Into::into).collect();
     let current = std::sync::Mutex::new(material);
-    watch::spawn(directories, context.shutdown.clone(), move || {
+    watch::spawn_shallow(directories, context.shutdown.clone(), move || {
         match tls::load_pair(&certificate, &key, Usage::Server) {
             Ok((pair, facts)) => {
                 let mut current = current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

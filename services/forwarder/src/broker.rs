@@ -62,7 +62,7 @@ impl Broker {
         if let Some(directory) = config.ca_file.as_deref().and_then(|path| path.parent()) {
             broker.ca_has_changed();
             let watched = broker.clone();
-            watch::spawn(vec![directory.to_owned()], shutdown, move || watched.reload());
+            watch::spawn_shallow(vec![directory.to_owned()], shutdown, move || watched.reload());
         }
         Ok(broker)
     }

@@ -59,7 +59,7 @@ impl Sender {
         if !directories.is_empty() {
             sender.certificates_have_changed();
             let watched = sender.clone();
-            watch::spawn(directories, context.shutdown.clone(), move || {
+            watch::spawn_shallow(directories, context.shutdown.clone(), move || {
                 if watched.certificates_have_changed() {
                     watched.renew();
                 }
