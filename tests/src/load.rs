@@ -143,7 +143,7 @@ impl Shared {
     async fn send(self: Arc<Self>, number: usize) {
         let mut event = TestEvent::new("Succeeded", &format!("load-{number}")).cluster(&self.cluster);
         event.env = format!("env-{}", number % ENVS);
-        let client = if number % 2 == 0 { self.kept.clone() } else { client(self.tls.clone()) };
+        let client = if number.is_multiple_of(2) { self.kept.clone() } else { client(self.tls.clone()) };
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let started = Instant::now();
         let request = client

@@ -80,7 +80,7 @@ impl Door {
         }
     }
 
-    /// Sends an input, see [`Request::read`] for its form, and reads until the edge closes the connection. Answers the
+    /// Sends an input, see `Request::read` for its form, and reads until the edge closes the connection. Answers the
     /// status, if there was an answer.
     ///
     /// # Panics
