@@ -18,10 +18,9 @@ struct Answer<'a> {
 /// Checks all that came back. Answers the first status, if there is one.
 pub(super) fn check(request: &Request, received: &[u8]) -> Option<u16> {
     let shown = received.escape_ascii();
-    assert!(
-        !received.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes()),
-        "it tells the token: {shown}"
-    );
+    // A client may write its token into an event, too, and then be told what is wrong with it.
+    let told = tokens(received) > 0 && tokens(&request.bytes) < 2;
+    assert!(!told, "it tells the token: {shown}");
     let mut rest = received;
     let mut status = None;
     while !rest.is_empty() {
@@ -47,6 +46,10 @@ pub(super) fn check(request: &Request, received: &[u8]) -> Option<u16> {
     }
     assert!(status.is_some() || !request.complete, "a complete request is not answered: {shown}");
     status
+}
+
+fn tokens(bytes: &[u8]) -> usize {
+    bytes.windows(TOKEN.len()).filter(|part| *part == TOKEN.as_bytes()).count()
 }
 
 fn read(bytes: &[u8], without_body: bool) -> Option<Answer<'_>> {
