@@ -10,8 +10,9 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use transponder_core::ClusterName;
+pub use transponder_edge::registry::Entry;
 
 use crate::{
     files::{make_directory, read, write_private},
@@ -26,29 +27,6 @@ const SECRETS: &str = "secrets";
 const TOKEN: &str = "token";
 /// The token before, during a rotation.
 const PREVIOUS: &str = "token-previous";
-
-/// What the registry says of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Entry {
-    /// The Secret that holds the cluster's token.
-    pub relay_secret_name: String,
-    /// Where the cluster's hooks post to, ending in `/outcome/<cluster>`.
-    #[serde(rename = "outcomeRelayURL")]
-    pub outcome_relay_url: String,
-    /// Address that the host of the URL has for the cluster, where its DNS does not say.
-    #[serde(rename = "relayHostAliasIP", skip_serializing_if = "Option::is_none", default)]
-    pub relay_host_alias_ip: Option<String>,
-    /// Certificate authority of the edge, as PEM.
-    #[serde(rename = "relayCA", skip_serializing_if = "Option::is_none", default)]
-    pub relay_ca: Option<String>,
-    /// Globs of the event types that the cluster may send.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub forward_types: Option<Vec<String>>,
-    /// Globs of the app namespaces that the cluster may report for.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub app_namespaces: Option<Vec<String>>,
-}
 
 /// A registry directory.
 #[derive(Debug, Clone)]

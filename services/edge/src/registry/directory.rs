@@ -141,10 +141,7 @@ fn read_entry(path: &Path) -> Result<Entry, String> {
     let at = |problem: String| format!("{}: {problem}", path.display());
     let text = fs::read(path).map_err(|e| at(e.to_string()))?;
     let entry: Entry = serde_json::from_slice(&text).map_err(|e| at(e.to_string()))?;
-    let secret = &entry.relay_secret_name;
-    if secret.is_empty() || secret.starts_with('.') || secret.contains('/') {
-        return Err(at("relaySecretName is not the name of a Secret".into()));
-    }
+    entry.check().map_err(at)?;
     Ok(entry)
 }
 

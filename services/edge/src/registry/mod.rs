@@ -45,6 +45,25 @@ pub struct Entry {
     pub app_namespaces: Option<Vec<String>>,
 }
 
+impl Entry {
+    /// Checks what is more than JSON: the globs, and the name of the Secret.
+    ///
+    /// # Errors
+    /// Names the key and what is wrong with its value.
+    pub fn check(&self) -> Result<(), String> {
+        let secret = &self.relay_secret_name;
+        if secret.is_empty() || secret.starts_with('.') || secret.contains('/') {
+            return Err("relaySecretName is not the name of a Secret".into());
+        }
+        for (key, patterns) in
+            [("forwardTypes", &self.forward_types), ("appNamespaces", &self.app_namespaces)]
+        {
+            globs(key, patterns.as_deref().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
 /// SHA-256 of a relay token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenDigest([u8; 32]);

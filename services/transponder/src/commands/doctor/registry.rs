@@ -53,6 +53,10 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> BTreeSet<String> {
                 continue;
             }
         };
+        if let Err(problem) = entry.check() {
+            let what = format!("{cluster}: {problem}; its reports are answered 503");
+            findings.wrong(AREA, &what, registry.entry_path(&cluster).display(), "correct the entry");
+        }
         hosts.extend(url(&registry, &cluster, &entry, findings));
         if let Some(digest) = token(&registry, &cluster, &entry, findings) {
             tokens.entry(digest).or_default().push(name.clone());
@@ -135,7 +139,8 @@ mod tests {
     #[test]
     fn each_fault_of_a_registry_is_found_and_named() {
         type Spoil = fn(&Path);
-        let cases: [(&str, Spoil, Level); 7] = [
+        const GLOB: &str = r#"{"relaySecretName":"s","outcomeRelayURL":"https://r.example/outcome/c","appNamespaces":["a["]}"#;
+        let cases: [(&str, Spoil, Level); 8] = [
             ("are in order", |_| {}, Level::Fine),
             ("cannot be read", |r| fs::remove_file(r.join("secrets/s/token")).unwrap(), Level::Wrong),
             ("is empty", |r| fs::write(r.join("secrets/s/token"), " \n").unwrap(), Level::Wrong),
@@ -149,6 +154,7 @@ mod tests {
                 |r| fs::write(r.join("secrets/s/token"), "short").unwrap(),
                 Level::Doubtful,
             ),
+            ("appNamespaces", |r| fs::write(r.join("cluster-registry/c"), GLOB).unwrap(), Level::Wrong),
             ("missing field", |r| fs::write(r.join("cluster-registry/c"), "{}").unwrap(), Level::Wrong),
             ("there is no cluster", |r| fs::remove_file(r.join("cluster-registry/c")).unwrap(), Level::Wrong),
         ];
