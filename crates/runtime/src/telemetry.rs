@@ -1,8 +1,16 @@
-//! Logs: JSON on one line each, control characters escaped by the JSON itself.
+//! Logs: JSON on one line each, control characters escaped.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write};
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing::{Level, Metadata};
+use tracing_subscriber::{
+    EnvFilter, filter::filter_fn, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
+
+/// Libraries that log at debug and trace what a log must not hold at any level, headers and frames, or, as notify does,
+/// each change of a file, and so each line that they write to one themselves. No filter brings that back.
+const QUIET: [&str; 9] =
+    ["h2", "hyper", "hyper_util", "mio", "notify", "reqwest", "rustls", "tonic", "tower"];
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -20,17 +28,15 @@ pub enum LogFormat {
 /// # Errors
 /// When the filter cannot be read or logging has been started before.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
-    // h2, hyper and rustls log headers at trace; a token must not reach a log at any level.
-    let quiet = "h2=info,hyper=info,hyper_util=info,rustls=info,tonic=info,tower=info,reqwest=info";
-    let filter =
-        EnvFilter::try_new(format!("{filter},{quiet}")).map_err(|e| format!("log filter '{filter}': {e}"))?;
-    let registry = tracing_subscriber::registry().with(filter);
-    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter '{filter}': {e}"))?;
+    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(may_speak));
+    let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     match format {
         LogFormat::Json => registry
             // `target` is a word of ours: the module's path would stand under the same name.
             .with(
                 layer
+                    .with_writer(|| Escaped(io::stderr()))
                     .json()
                     .with_target(false)
                     .flatten_event(true)
@@ -41,4 +47,57 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
         LogFormat::Text => registry.with(layer.with_target(false)).try_init(),
     }
     .map_err(|e| e.to_string())
+}
+
+/// Whether a library says this aloud.
+fn may_speak(line: &Metadata<'_>) -> bool {
+    let library = line.target().split("::").next().unwrap_or_default();
+    *line.level() <= Level::INFO || !QUIET.contains(&library)
+}
+
+/// Escapes what JSON itself leaves raw and a terminal or a log viewer acts upon: DEL, the control characters U+0080 to
+/// U+009F, and the line separators U+2028 and U+2029. All stand within strings, so an escape is the same text.
+struct Escaped<W>(W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if line.is_ascii() && !line.contains(&0x7f) {
+            return self.0.write(line);
+        }
+        self.0.write_all(escape(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn escape(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    for character in line.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_no_control_character_and_says_the_same() {
+        let value = serde_json::json!({ "id": "a\u{1b}\u{7f}\u{9b}31m\u{2028}é\u{2029}b\n" });
+        let mut written = Vec::new();
+        Escaped(&mut written).write_all(format!("{value}\n").as_bytes()).unwrap();
+        let line = String::from_utf8(written).unwrap();
+        let bad = |c: char| c.is_control() || ['\u{2028}', '\u{2029}'].contains(&c);
+        assert!(!line.trim_end().contains(bad) && line.contains('é'), "{line}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
+    }
 }
