@@ -57,19 +57,19 @@ async fn release(mesh: &RwLock<Mesh>, ledger: &Mutex<Ledger>, number: usize) {
     let app = format!("app{}", number % (3 * CLIENTS));
     let event = |phase| TestEvent::new(phase, &chain).app(&app);
     post(mesh, ledger, &event("Syncing")).await;
-    let fails = number % 3 != 0;
+    let fails = !number.is_multiple_of(3);
     let succeeds = number % 3 != 1;
     if fails {
         let failed = event("Failed");
         post(mesh, ledger, &failed).await;
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             post(mesh, ledger, &failed).await;
         }
     }
     if succeeds {
         let succeeded = event("Succeeded");
         post(mesh, ledger, &succeeded).await;
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             post(mesh, ledger, &succeeded).await;
         }
         ledger.lock().await.succeeded.insert(chain);

@@ -33,7 +33,8 @@ impl Programs {
         let toolbox = Toolbox::prepare(&["curl", "jq", "wrk", "vegeta"])?;
         let with_hook = groups.contains(&Group::Hook);
         let [transponder, bench] = if build { products(root)? } else { found(root) };
-        let target = transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
+        let target =
+            transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
         let hook = match (with_hook, build) {
             (true, true) => hook(root, &target)?,
             _ => target.join(triple()).join("hook/transponder-hook"),
