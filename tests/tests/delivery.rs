@@ -51,6 +51,60 @@ async fn the_same_event_again_is_answered_200_and_forwarded_counted_and_traced_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_final_and_is_observed_again_becomes_final_again_however_close_the_reports_are() {
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("edge.budget.rate", "1000");
+    mesh.set("edge.settle.failed", "0s");
+    // Where a commit takes no time, it overtakes what is read at the same moment.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    mesh.set("edge.data_directory", memory.path().to_str().unwrap());
+    mesh.run().await;
+    let events: Vec<_> = (0..60)
+        .map(|n| {
+            TestEvent::new(["Succeeded", "Failed"][n % 2], &format!("again-{n}")).app(&format!("app-{n}"))
+        })
+        .collect();
+    for event in &events {
+        assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    }
+    for event in &events {
+        mesh.wait_final("kind-prod", &event.key()).await;
+    }
+    let mut observations = 1;
+    for burst in [1, 1, 1, 3] {
+        for event in &events {
+            for number in 0..burst {
+                let time: jiff::Timestamp = event.finished_at.parse().unwrap();
+                let later = jiff::SignedDuration::from_secs(observations + number);
+                let again = event.clone().finished(time + later);
+                assert_eq!(mesh.post("kind-prod", again.body()).await.unwrap().0, 200);
+            }
+        }
+        observations += burst;
+        for event in &events {
+            mesh.wait_final("kind-prod", &event.key()).await;
+        }
+    }
+    for event in &events {
+        let receipt = mesh.wait_final("kind-prod", &event.key()).await;
+        assert_eq!(receipt["observations"], observations, "{receipt}");
+    }
+    eventually("nothing is left to be done", LONG, || async {
+        let waiting = mesh.metric("transponder_waiting_events", &[]).await;
+        let settling = mesh.metric("transponder_pending_verdicts", &[]).await;
+        if waiting + settling == 0.0 {
+            Ok(())
+        } else {
+            Err(format!("{waiting} waiting, {settling} settling"))
+        }
+    })
+    .await;
+    assert_eq!(broker.received().len(), events.len());
+    assert_eq!(mesh.metric("dora_releases_total", &[]).await, 60.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_event_of_the_cdevents_project_is_accepted_and_forwarded_byte_for_byte() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/cdevents-conformance");
     let files =

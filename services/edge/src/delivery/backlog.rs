@@ -100,18 +100,35 @@ impl State {
         }
     }
 
-    /// Reads an event that was final until now.
-    pub(super) fn reopen(&self, sequence: Sequence) {
+    /// Reads an event that was final until now. If something happens to it meanwhile, it is read again: only then is
+    /// all of it known.
+    pub(super) fn reopen(&mut self, sequence: Sequence) {
+        if let Some(again) = self.reopening.get_mut(&sequence) {
+            *again = true;
+            return;
+        }
+        self.reopening.insert(sequence, false);
         let (outbox, delivery) = (self.engine.outbox.clone(), self.delivery.clone());
         tokio::spawn(async move {
-            match outbox.open(sequence).await {
-                Ok(Some(event)) => delivery.send(Message::Opened(Box::new(event))),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(%error, sequence, "an event cannot be read; it is taken up at the next start")
-                }
-            }
+            let event = outbox.open(sequence).await.unwrap_or_else(|error| {
+                tracing::error!(%error, sequence, "an event cannot be read; it is taken up at the next start");
+                None
+            });
+            delivery.send(Message::Opened(sequence, event.map(Box::new)));
         });
+    }
+
+    pub(super) fn opened(&mut self, sequence: Sequence, event: Option<OpenEvent>, now: Instant) {
+        let again = self.reopening.remove(&sequence).unwrap_or_default();
+        if self.entries.contains_key(&sequence) {
+            // The whole backlog was read in between.
+            return;
+        }
+        match event {
+            Some(_) if again => self.reopen(sequence),
+            Some(event) => self.open(event, self.engine.clock.wall(), now),
+            None => {}
+        }
     }
 
     pub(super) fn replayed(&mut self, event: OpenEvent, targets: &[Target], now: Instant) {

@@ -58,6 +58,8 @@ pub(super) struct State {
     pub lanes: [Lane; 4],
     pub settler: Settler,
     pub out: HashSet<(Sequence, Target)>,
+    /// Events that are being read, and whether something has happened to them since.
+    pub reopening: HashMap<Sequence, bool>,
     pub held: u64,
     pub health: watch::Receiver<Health>,
     pub generation: u64,
@@ -92,6 +94,7 @@ impl Engine {
             entries: HashMap::new(),
             lanes,
             out: HashSet::new(),
+            reopening: HashMap::new(),
             held: 0,
             generation,
             health,
@@ -152,11 +155,7 @@ impl State {
             Message::Replaced(sequences) => {
                 sequences.into_iter().for_each(|sequence| self.replaced(sequence))
             }
-            Message::Opened(event) => {
-                if !self.entries.contains_key(&event.sequence) {
-                    self.open(*event, self.engine.clock.wall(), now);
-                }
-            }
+            Message::Opened(sequence, event) => self.opened(sequence, event.map(|event| *event), now),
             Message::Replayed(event, targets) => self.replayed(*event, &targets, now),
             Message::Flushed => {
                 self.flushing = false;

@@ -91,6 +91,9 @@ impl State {
     }
 
     pub(super) fn replaced(&mut self, sequence: Sequence) {
+        if let Some(again) = self.reopening.get_mut(&sequence) {
+            *again = true;
+        }
         let Some(entry) = self.entries.get_mut(&sequence) else { return };
         let slot = &mut entry.slots[index(Target::Dora)];
         if slot.state == SlotState::Waiting {

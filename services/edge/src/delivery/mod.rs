@@ -48,8 +48,8 @@ pub(crate) enum Message {
     HandedOver(Vec<HandedOver>),
     /// Events wait for no verdict any more.
     Replaced(Vec<Sequence>),
-    /// An event is open again that was not.
-    Opened(Box<OpenEvent>),
+    /// An event was read that is open again; `None` when it could not be.
+    Opened(Sequence, Option<Box<OpenEvent>>),
     /// Dead targets of an event are to be tried again.
     Replayed(Box<OpenEvent>, Vec<Target>),
     /// Everything that was decided before is on disk: the picture can be read anew.

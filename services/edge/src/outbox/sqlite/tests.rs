@@ -145,6 +145,43 @@ async fn an_event_that_was_final_is_open_again_when_it_is_observed_again() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_call_does_not_end_what_came_in_while_it_was_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let outbox = SqliteOutbox::open(directory.path()).unwrap();
+    let failed = event("a", "c-1", Phase::Failed, 1);
+    let Accepted::New { sequence, observation: Some(first) } = outbox.accept(failed.clone()).await.unwrap()
+    else {
+        panic!("it is new")
+    };
+    let out = outbox.hand_over(vec![hand_over(&failed, 1, first)], at(2)).await.unwrap().remove(0);
+    let later = event("a", "c-1", Phase::Failed, 3);
+    let Accepted::Known { observation: Some(second), .. } = outbox.accept(later.clone()).await.unwrap()
+    else {
+        panic!("it is an observation")
+    };
+    let newer = outbox.hand_over(vec![hand_over(&later, 1, second)], at(4)).await.unwrap().remove(0);
+    let delivered = |target, detail, tracked| {
+        let mut status = TargetStatus::new(TargetState::Delivered, at(5));
+        status.detail = detail;
+        StatusChange { sequence, target, status, tracked }
+    };
+    let dora = Detail::Verdict { order: out.order, verdict: out.verdict };
+    let both = [
+        delivered(Target::Tracking, Detail::None, vec![first]),
+        delivered(Target::Dora, dora, Vec::new()),
+        delivered(Target::Broker, Detail::None, Vec::new()),
+        delivered(Target::Span, Detail::None, Vec::new()),
+    ];
+    outbox.record(both.to_vec()).await.unwrap();
+    let open = outbox.backlog().await.unwrap().events.remove(0);
+    let of = |target| &open.targets.iter().find(|(t, _)| *t == target).unwrap().1;
+    assert_eq!(of(Target::Tracking).state, TargetState::Stored);
+    assert_eq!(open.untracked.iter().map(|o| o.number).collect::<Vec<_>>(), [second]);
+    assert_eq!(of(Target::Dora).state, TargetState::Stored);
+    assert!(matches!(&of(Target::Dora).detail, Detail::Verdict { order, .. } if *order == newer.order));
+}
+
+#[tokio::test]
 async fn bytes_go_first_then_delivered_events_then_dead_ones_and_open_ones_never() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();

@@ -142,15 +142,54 @@ fn conclude(connection: &Connection, sequence: Sequence, at: Option<Timestamp>) 
 
 pub(super) fn record(connection: &Connection, changes: &[StatusChange]) -> rusqlite::Result<()> {
     for change in changes {
-        set_status(connection, change.sequence, change.target, &change.status)?;
         let mut tracked =
             connection.prepare_cached("UPDATE observation SET tracked = 1 WHERE number = ?1")?;
         for number in &change.tracked {
             tracked.execute([number])?;
         }
+        // What came in while the call was out is still to be told: its end is not the event's.
+        match overtaken_by(connection, change)? {
+            Some(Overtaken::Observation) => {
+                let status = TargetStatus { state: TargetState::Stored, ..change.status.clone() };
+                set_status(connection, change.sequence, change.target, &status)?;
+            }
+            Some(Overtaken::Verdict) => {}
+            None => set_status(connection, change.sequence, change.target, &change.status)?,
+        }
         conclude(connection, change.sequence, Some(change.status.updated_at))?;
     }
     Ok(())
+}
+
+/// What the store has that the caller did not know of when the call went out.
+enum Overtaken {
+    Observation,
+    Verdict,
+}
+
+fn overtaken_by(connection: &Connection, change: &StatusChange) -> rusqlite::Result<Option<Overtaken>> {
+    match (change.target, &change.status.detail) {
+        (Target::Tracking, _) if change.status.state == TargetState::Delivered => {
+            let Some(last) = change.tracked.iter().max() else { return Ok(None) };
+            let newer = connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM observation WHERE sequence = ?1 AND tracked = 0 AND number > ?2)",
+                )?
+                .query_row(params![change.sequence, last], |row| row.get::<_, bool>(0))?;
+            Ok(newer.then_some(Overtaken::Observation))
+        }
+        (Target::Dora, Detail::Verdict { order, .. }) => {
+            let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1 AND target = 'dora'");
+            let stored = connection
+                .prepare_cached(&sql)?
+                .query_row([change.sequence], |row| Ok(delivery(row, 0)?.1))
+                .optional()?;
+            let newer =
+                matches!(stored.map(|s| s.detail), Some(Detail::Verdict { order: o, .. }) if o > *order);
+            Ok(newer.then_some(Overtaken::Verdict))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn set_status(
