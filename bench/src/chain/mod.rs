@@ -75,7 +75,8 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     listener
         .serve(move |body| {
             let calls = calls.clone();
-            async move { calls.make(body).await }
+            // To its end, as the edge does, even if the client has gone.
+            async move { tokio::spawn(async move { calls.make(body).await }).await? }
         })
         .await
 }

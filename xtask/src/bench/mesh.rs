@@ -19,8 +19,9 @@ use super::{
 use crate::command;
 
 const START: Duration = Duration::from_secs(60);
-/// Nothing new for so long: everything is through.
-const QUIET: Duration = Duration::from_millis(600);
+/// Nothing new at so many looks in a row, so far apart: everything is through.
+const LOOKS: u32 = 2;
+const QUIET: Duration = Duration::from_millis(500);
 const TOKEN: &str = "bench-token-0123456789abcdef0123456789";
 
 /// An installation on the disk that is measured.
@@ -200,13 +201,13 @@ impl Sinks {
 
     /// Waits until nothing is on its way any more; answers how many spans have arrived.
     pub(super) fn quiet(&self) -> Result<u64> {
-        let mut last = self.arrived()?;
+        let (mut last, mut looks) = (self.arrived()?, 0);
         wait("everything delivered", Duration::from_secs(240), Duration::ZERO, || {
             thread::sleep(QUIET);
             let now = self.arrived()?;
-            let quiet = now == last && now.0 == now.1;
+            looks = if now == last { looks + 1 } else { 0 };
             last = now;
-            Ok(quiet.then_some(now.1))
+            Ok((looks == LOOKS).then_some(now.1))
         })
     }
 }

@@ -20,6 +20,10 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("doc", &[]),
     ("harness", &["curl", "grpcurl", "grpcurl-v1alpha", "jaeger", "prometheus"]),
     ("tempo", &["curl", "tempo"]),
+    ("rotation", &["curl", "grpcurl"]),
+    ("hostile", &["curl"]),
+    ("outage", &["curl", "faketime"]),
+    ("secrets", &["curl", "grpcurl"]),
 ];
 
 /// What can be had everywhere.

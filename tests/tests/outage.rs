@@ -1,0 +1,490 @@
+//! Everything around the mesh fails: disk, broker, tracing backend, clock. Late or refused, never lost, no hot loop, and
+//! well again without a hand.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Signal, geteuid};
+use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard};
+use transponder_tests::{
+    Answer, Behaviour, Broker, FakeClock, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, Run,
+    SHORT, TestEvent, eventually, http, product, usage,
+};
+
+/// A mesh that waits for something may use this much of one core.
+const CPU: f64 = 20.0;
+const DAY: i64 = 24;
+
+/// One outage at a time: the numbers are of one mesh.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+async fn readyz(mesh: &Mesh) -> HttpResponse {
+    http(["--max-time", "5", &format!("http://{}/readyz", mesh.address("admin"))]).await.unwrap()
+}
+
+async fn assert_idle(mesh: &mut Mesh, what: &str) {
+    let used = usage::cpu_percent(mesh.process().pid(), Duration::from_secs(5)).await;
+    println!("{what}: {used:.1} % of one core");
+    assert!(used < CPU, "{what}: {used} % of one core");
+}
+
+async fn accept(mesh: &Mesh, event: &TestEvent) {
+    let (status, answer) = mesh.post("kind-prod", event.body()).await.unwrap();
+    assert_eq!(status, 202, "{answer}");
+}
+
+/// Waits until targets of an event are in these states.
+async fn wait_for(mesh: &Mesh, event: &TestEvent, states: &[(&str, &str)]) {
+    eventually(&format!("{} is {states:?}", event.chain_id), LONG, || async {
+        let (_, receipt) = mesh.receipt("kind-prod", &event.key()).await?;
+        let targets = &receipt["targets"];
+        let all = states.iter().all(|(target, state)| targets[target]["state"] == *state);
+        if all { Ok(()) } else { Err(targets.to_string()) }
+    })
+    .await;
+}
+
+const ALL_DELIVERED: [(&str, &str); 4] =
+    [("broker", "delivered"), ("tracking", "delivered"), ("dora", "delivered"), ("span", "delivered")];
+
+/// A small file system over a directory. Taken away when dropped; those who use it keep it until they end.
+struct SmallDisk {
+    path: PathBuf,
+    filler: u32,
+}
+
+impl SmallDisk {
+    /// `None`, and a line that says so, where mounting is not permitted.
+    fn over(path: &Path) -> Option<Self> {
+        if !geteuid().is_root() {
+            println!("skipped: only root can mount a small disk");
+            return None;
+        }
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(path).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self { path: path.to_owned(), filler: 0 }),
+            other => {
+                println!("skipped: a small disk cannot be mounted here: {other:?}");
+                None
+            }
+        }
+    }
+
+    /// Fills it to the last byte.
+    fn fill(&mut self) {
+        self.filler += 1;
+        let mut file = File::create(self.path.join(format!("filler-{}", self.filler))).ok();
+        for size in [65_536, 4096, 1] {
+            let block = vec![0; size];
+            while file.as_mut().is_some_and(|file| file.write_all(&block).is_ok()) {}
+        }
+    }
+
+    fn free(&self) {
+        for number in 1..=self.filler {
+            let _ = fs::remove_file(self.path.join(format!("filler-{number}")));
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_503_and_not_ready_and_loses_nothing() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    let Some(mut disk) = SmallDisk::over(&mesh.path("data")) else { return };
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.set("edge.budget.rate", "1000");
+    mesh.run().await;
+    let mut acknowledged = Vec::new();
+    let large = |number: usize| {
+        let event = TestEvent::new("Succeeded", &format!("disk-{number}"));
+        let mut json = event.json();
+        json["subject"]["content"]["configJson"] = json!("x".repeat(30_000));
+        (event, json.to_string())
+    };
+    let (mut number, mut refused) = (0, 0);
+    while refused < 5 {
+        number += 1;
+        assert!(number < 1000, "the disk does not get full");
+        if number > 5 {
+            disk.fill();
+        }
+        let (event, body) = large(number);
+        let answer = mesh.curl("kind-prod", &body, &[]).await.unwrap();
+        match answer.status {
+            202 => acknowledged.push((event, body)),
+            503 => {
+                assert!(answer.header("retry-after").is_some(), "{:?}", answer.headers);
+                refused += 1;
+            }
+            status => panic!("{status}: {}", answer.body_text()),
+        }
+    }
+    assert!(acknowledged.len() >= 5);
+    let ready = readyz(&mesh).await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.body_text().contains("disk is full"), "{}", ready.body_text());
+    let alive = http([format!("http://{}/healthz", mesh.address("admin"))]).await.unwrap();
+    assert_eq!(alive.status, 200, "a restart would not help");
+    disk.fill();
+    assert_idle(&mut mesh, "a full disk").await;
+    assert_eq!(readyz(&mesh).await.status, 503, "it does not take a moment's room for recovery");
+
+    disk.free();
+    eventually("it is ready by itself", LONG, || async {
+        let ready = readyz(&mesh).await;
+        if ready.status == 200 { Ok(()) } else { Err(ready.body_text()) }
+    })
+    .await;
+    let (event, body) = large(number + 1);
+    assert_eq!(mesh.curl("kind-prod", &body, &[]).await.unwrap().status, 202);
+    acknowledged.push((event, body));
+    for (event, body) in &acknowledged {
+        wait_for(&mesh, event, &ALL_DELIVERED).await;
+        let received = broker.received();
+        let ours = received.iter().find(|r| r.header("transponder-key") == Some(event.key().as_str()));
+        assert_eq!(ours.unwrap().body, body.as_bytes());
+    }
+    let counted = mesh.metric("dora_deployments_total", &[]).await;
+    assert!(counted >= acknowledged.len() as f64, "{counted}");
+    // One that was refused may be on disk nevertheless; sent again, it is counted once like the others.
+    for number in 1..=number {
+        let answer = mesh.curl("kind-prod", &large(number).1, &[]).await.unwrap();
+        assert!([200, 202].contains(&answer.status), "{}", answer.body_text());
+        wait_for(&mesh, &large(number).0, &ALL_DELIVERED).await;
+    }
+    assert_eq!(mesh.metric("dora_deployments_total", &[]).await, (number + 1) as f64);
+    assert!(mesh.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_holds_up_no_other_target_and_costs_next_to_nothing() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    broker.refuse().await;
+    let events: Vec<_> = (0..30)
+        .map(|n| TestEvent::new("Succeeded", &format!("away-{n}")).app(["shop", "blog", "wiki"][n % 3]))
+        .collect();
+    for event in &events {
+        accept(&mesh, event).await;
+    }
+    for event in &events {
+        wait_for(&mesh, event, &ALL_DELIVERED[1..]).await;
+    }
+    assert_idle(&mut mesh, "no broker").await;
+    assert_eq!(mesh.metric("transponder_target_down", &["target=\"broker\""]).await, 1.0);
+    assert_eq!(mesh.metric("transponder_target_down", &[]).await, 1.0, "the others are well");
+    assert_eq!(readyz(&mesh).await.status, 200, "reports are taken");
+    assert_eq!(lines(&mut mesh, "target does not take events"), 1, "one line in the first minute");
+    broker.accept().await;
+    let received = broker.wait_for(events.len(), LONG).await;
+    let keys: BTreeSet<_> = received.iter().filter_map(|r| r.header("transponder-key")).collect();
+    assert_eq!(
+        keys,
+        events.iter().map(TestEvent::key).collect::<Vec<_>>().iter().map(String::as_str).collect()
+    );
+    for event in &events {
+        wait_for(&mesh, event, &ALL_DELIVERED).await;
+    }
+}
+
+fn lines(mesh: &mut Mesh, message: &str) -> usize {
+    mesh.process().stderr().lines().filter(|line| line.contains(message)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tracing_backend_that_is_unavailable_for_ever_holds_up_nobody_else() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    otlp.always(OtlpReply::unavailable(None));
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    let events: Vec<_> = (0..20).map(|n| TestEvent::new("Succeeded", &format!("span-{n}"))).collect();
+    for event in &events {
+        accept(&mesh, event).await;
+    }
+    for event in &events {
+        wait_for(&mesh, event, &ALL_DELIVERED[..3]).await;
+    }
+    eventually("the backend is known to be away", LONG, || async {
+        let down = mesh.metric("transponder_target_down", &["span"]).await;
+        if down == 1.0 { Ok(()) } else { Err(down.to_string()) }
+    })
+    .await;
+    // What was on its way before that has had its repetitions.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = otlp.exports().len();
+    assert_idle(&mut mesh, "no tracing backend").await;
+    let calls = otlp.exports().len() - before;
+    println!("{before} exports at first, {calls} in five seconds of outage");
+    assert!(calls <= 15, "{calls} exports in five seconds");
+    let log = mesh.process().stderr();
+    let warnings: Vec<&str> = log
+        .lines()
+        .filter(|l| l.contains("\"WARN\"") && (l.contains("span") || l.contains("OTLP")))
+        .collect();
+    let told = warnings.iter().filter(|line| !line.contains("not ready")).count();
+    // One of the part that sends, one of the edge that waits for it.
+    assert!((1..=2).contains(&told), "{warnings:#?}");
+    assert_eq!(readyz(&mesh).await.status, 200, "reports are taken");
+
+    assert!(mesh.stop().await.success());
+    otlp.always(OtlpReply::Accept);
+    mesh.run().await;
+    for event in &events {
+        wait_for(&mesh, event, &ALL_DELIVERED).await;
+    }
+    let ids: BTreeSet<_> = otlp.spans().iter().map(transponder_tests::ReceivedSpan::span_id).collect();
+    assert_eq!(ids.len(), events.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_does_not_wait_for_a_tracing_backend_that_hangs_and_keeps_its_span() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    otlp.always(OtlpReply::Hang);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.run().await;
+    let event = TestEvent::new("Succeeded", "hang");
+    accept(&mesh, &event).await;
+    otlp.wait_for_exports(1, LONG).await;
+    let started = Instant::now();
+    assert!(mesh.stop().await.success());
+    println!("the stop took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(25));
+    otlp.always(OtlpReply::Accept);
+    mesh.run().await;
+    wait_for(&mesh, &event, &ALL_DELIVERED).await;
+    assert_eq!(otlp.spans().len(), 1);
+}
+
+/// A mesh that goes by a clock of our own. Its certificates are a month old, as they would be.
+async fn mesh_with(clock: &FakeClock, broker: &Broker) -> Mesh {
+    let mut mesh = Mesh::new(broker).await;
+    clock.set_hours_off(-30 * DAY);
+    for (command, directory) in [("mesh-certs", "mesh"), ("edge-certs", "edge")] {
+        let mut issue = Run::program(product("transponder"));
+        for (name, value) in clock.environment() {
+            issue = issue.env(name, value);
+        }
+        let directory = mesh.path(directory);
+        issue.args([command.as_ref(), "--directory".as_ref(), directory.as_os_str()]).run().await.success();
+    }
+    clock.set_hours_off(0);
+    clock.give_to(&mut mesh);
+    mesh
+}
+
+/// An event that finished `hours` from now, as a cluster whose clock agrees with the mesh's says.
+fn finished_off(event: TestEvent, hours: i64) -> TestEvent {
+    event.finished(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_a_day_off_while_running_settles_in_time_and_sweeps_nothing() {
+    for hours in [DAY, -DAY] {
+        let _alone = alone().await;
+        let (broker, clock) = (Broker::start().await, FakeClock::new());
+        let mut mesh = mesh_with(&clock, &broker).await;
+        mesh.set("edge.settle.failed", "4s");
+        mesh.set("edge.settle.max", "8s");
+        mesh.set("edge.retention.delivered", "2h");
+        mesh.set("edge.retention.bodies", "1h");
+        mesh.set("edge.retention.sweep", "500ms");
+        mesh.set("release_tracking.sweep_interval", "500ms");
+        mesh.set("release_tracking.keep_open", "3h");
+        mesh.set("release_tracking.keep_ended", "3h");
+        mesh.run().await;
+        let (old, syncing) = (TestEvent::new("Succeeded", "old"), TestEvent::new("Syncing", "syncing"));
+        accept(&mesh, &old).await;
+        accept(&mesh, &syncing).await;
+        wait_for(&mesh, &old, &ALL_DELIVERED).await;
+        wait_for(&mesh, &syncing, &ALL_DELIVERED[..2]).await;
+        let before = TestEvent::new("Failed", "before").app("blog");
+        accept(&mesh, &before).await;
+        clock.set_hours_off(hours);
+        let started = Instant::now();
+        let after = finished_off(TestEvent::new("Failed", "after").app("wiki"), hours);
+        accept(&mesh, &after).await;
+        wait_for(&mesh, &before, &ALL_DELIVERED).await;
+        wait_for(&mesh, &after, &ALL_DELIVERED).await;
+        // Each window is at most its duration, whatever the wall clock says.
+        println!("{hours:+} h: settled after {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{hours}: {:?}", started.elapsed());
+        eventually("the sweepers have noticed", SHORT, || {
+            let seen = lines(&mut mesh, "wall clock has jumped");
+            async move { if seen == 2 { Ok(()) } else { Err(format!("{seen} of 2")) } }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (status, receipt) = mesh.receipt("kind-prod", &old.key()).await.unwrap();
+        assert_eq!(status, 200, "{hours}: nothing is forgotten: {receipt}");
+        assert_eq!(states(&mesh).await, ["failed", "failed", "progressing", "succeeded"], "{hours}");
+        // Known as before: a report that comes again is no new one.
+        assert_eq!(mesh.post("kind-prod", old.body()).await.unwrap().0, 200);
+        assert_eq!(mesh.metric("dora_releases_total", &["failed"]).await, 2.0, "{hours}");
+        assert_eq!(mesh.metric("dora_releases_total", &["succeeded"]).await, 1.0, "{hours}");
+        clock.set_hours_off(0);
+        let late = TestEvent::new("Succeeded", "late").app("blog");
+        accept(&mesh, &late).await;
+        wait_for(&mesh, &late, &ALL_DELIVERED).await;
+        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0);
+        assert!(mesh.stop().await.success());
+    }
+}
+
+/// The states of all release records, sorted.
+async fn states(mesh: &Mesh) -> Vec<String> {
+    let listed = mesh.operate(["releases", "list", "--output", "json"]).await.success().json();
+    let releases = listed.as_array().cloned().unwrap_or_default();
+    let mut states: Vec<_> =
+        releases.iter().map(|release| release["state"].as_str().unwrap_or_default().to_owned()).collect();
+    states.sort();
+    states
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_a_day_off_over_a_restart_settles_within_the_window_and_forgets_nothing() {
+    for hours in [DAY, -DAY] {
+        let _alone = alone().await;
+        let (broker, clock) = (Broker::start().await, FakeClock::new());
+        let mut mesh = mesh_with(&clock, &broker).await;
+        mesh.set("edge.settle.failed", "5s");
+        mesh.set("edge.settle.max", "10s");
+        mesh.set("edge.retention.sweep", "500ms");
+        mesh.set("edge.delivery.retry_cap", "3s");
+        mesh.run().await;
+        let done = TestEvent::new("Succeeded", "done");
+        accept(&mesh, &done).await;
+        wait_for(&mesh, &done, &ALL_DELIVERED).await;
+        broker.refuse().await;
+        let failed = TestEvent::new("Failed", "failed").app("blog");
+        accept(&mesh, &failed).await;
+        wait_for(&mesh, &failed, &[("broker", "retrying"), ("dora", "waiting"), ("span", "delivered")]).await;
+        assert!(mesh.stop().await.success());
+        clock.set_hours_off(hours);
+        broker.accept().await;
+        let started = Instant::now();
+        mesh.run().await;
+        wait_for(&mesh, &failed, &ALL_DELIVERED).await;
+        println!("{hours:+} h: settled and sent {:?} after the start", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(30), "{hours}: {:?}", started.elapsed());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(mesh.post("kind-prod", done.body()).await.unwrap().0, 200, "{hours}: still known");
+        assert_eq!(mesh.metric("dora_releases_total", &[]).await, 2.0, "{hours}");
+        assert!(mesh.stop().await.success());
+        clock.set_hours_off(0);
+        mesh.run().await;
+        assert_eq!(mesh.post("kind-prod", failed.body()).await.unwrap().0, 200, "{hours}: still known");
+        let next = TestEvent::new("Succeeded", "next").app("blog");
+        accept(&mesh, &next).await;
+        wait_for(&mesh, &next, &ALL_DELIVERED).await;
+        assert_eq!(mesh.metric("dora_releases_total", &[]).await, 3.0, "{hours}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_gone_for_a_day_gets_everything_and_nothing_is_dead() {
+    for restart in [false, true] {
+        let _alone = alone().await;
+        let (broker, clock) = (Broker::start().await, FakeClock::new());
+        let mut mesh = mesh_with(&clock, &broker).await;
+        mesh.run().await;
+        let first = TestEvent::new("Succeeded", "first").app("first");
+        accept(&mesh, &first).await;
+        wait_for(&mesh, &first, &ALL_DELIVERED).await;
+        broker.refuse().await;
+        let events: Vec<_> = (0..40)
+            .map(|n| TestEvent::new("Succeeded", &format!("day-{n}")).app(&format!("app-{}", n % 8)))
+            .collect();
+        for event in &events {
+            accept(&mesh, event).await;
+        }
+        for event in &events {
+            wait_for(&mesh, event, &ALL_DELIVERED[1..]).await;
+        }
+        let down = || async {
+            let down = mesh.metric("transponder_target_down", &["broker"]).await;
+            if down == 1.0 { Ok(()) } else { Err(down.to_string()) }
+        };
+        eventually("the broker is known to be away", LONG, down).await;
+        clock.set_hours_off(25);
+        if restart {
+            assert!(mesh.stop().await.success());
+            mesh.run().await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0, "restart: {restart}");
+        broker.accept().await;
+        for event in &events {
+            wait_for(&mesh, event, &ALL_DELIVERED).await;
+        }
+        let keys: BTreeSet<_> =
+            broker.received().iter().filter_map(|r| r.header("transponder-key").map(str::to_owned)).collect();
+        assert!(events.iter().all(|event| keys.contains(&event.key())), "restart: {restart}");
+        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0, "restart: {restart}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_under_load_keeps_every_promise() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    broker.always(Behaviour::Slow(Duration::from_millis(300), Answer::status(202)));
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.set("edge.budget.rate", "1000");
+    mesh.run().await;
+    let load = Load::start(&mesh, "kind-prod", 50);
+    load.more(100).await;
+    assert_eq!(readyz(&mesh).await.status, 200);
+    let started = Instant::now();
+    mesh.process().signal(Signal::TERM);
+    let url = format!("http://{}/readyz", mesh.address("admin"));
+    let mut said = Vec::new();
+    // Until the process is gone.
+    while let Ok(answer) = http(["--max-time", "5", &url]).await {
+        said.push((answer.status, answer.body_text()));
+    }
+    let status = mesh.process().terminate(Duration::from_secs(25)).await;
+    println!("the stop took {:?}", started.elapsed());
+    assert!(status.success(), "{status}");
+    assert!(started.elapsed() < Duration::from_secs(25));
+    let last = said.last().expect("readiness was told during the stop");
+    assert_eq!((last.0, last.1.as_str()), (503, "stopping\n"), "{said:?}");
+    let report = load.stop().await;
+    assert!(report.acknowledged.len() >= 100, "{}", report.acknowledged.len());
+    let other: Vec<_> =
+        report.failed.iter().filter(|f| !f.contains("503") && !f.contains("onnect")).take(3).collect();
+    assert!(other.is_empty(), "a request was neither refused nor cut off by the stop: {other:#?}");
+    broker.always(Behaviour::Accept);
+    mesh.run().await;
+    report.assert_delivered(&mesh, &broker).await;
+    let counted = mesh.metric("dora_deployments_total", &[]).await;
+    assert!(counted >= report.acknowledged.len() as f64, "{counted} of {}", report.acknowledged.len());
+    let spans: BTreeSet<_> = otlp.spans().iter().map(transponder_tests::ReceivedSpan::span_id).collect();
+    assert!(spans.len() >= report.acknowledged.len(), "{} spans", spans.len());
+}
