@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use transponder_core::{EventKey, Target, Timestamp};
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
@@ -24,12 +24,16 @@ use super::{
 
 const SCHEMA: Schema = Schema { migrations: &[include_str!("schema.sql")] };
 
+/// Reads that run at a time. Each keeps a connection, and with it a cache: opening one costs more than most reads.
+const READERS: usize = 2;
+
 /// The outbox in `outbox.db` of a data directory.
 pub(crate) struct SqliteOutbox {
     writer: Writer,
     database: Database,
-    /// A connection that was opened and is not in use.
-    reader: Arc<Mutex<Option<Connection>>>,
+    readers: Arc<Semaphore>,
+    /// Connections that were opened and are not in use.
+    idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl SqliteOutbox {
@@ -37,7 +41,7 @@ impl SqliteOutbox {
     pub(crate) fn open(directory: &Path) -> Result<Self, StoreError> {
         let database = Database::open(directory, "outbox.db", SCHEMA)?;
         let writer = Writer::start(database.clone())?;
-        Ok(Self { writer, database, reader: Arc::default() })
+        Ok(Self { writer, database, readers: Arc::new(Semaphore::new(READERS)), idle: Arc::default() })
     }
 
     /// Reads on the blocking pool.
@@ -45,13 +49,15 @@ impl SqliteOutbox {
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (database, idle) = (self.database.clone(), self.reader.clone());
+        let place = self.readers.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let (database, idle) = (self.database.clone(), self.idle.clone());
         let work = move || {
-            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let _place = place;
+            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = kept.map_or_else(|| database.connect_reader(), Ok)?;
             let result = query(&connection).map_err(|e| StoreError::unavailable("read", &e))?;
             // A connection that failed is not kept.
-            *idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+            idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             Ok(result)
         };
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Closed))
