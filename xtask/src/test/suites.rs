@@ -18,6 +18,10 @@ const LIMIT: Duration = Duration::from_secs(25 * 60);
 const NEEDS: &[(&str, &[&str])] = &[
     ("unit", &[]),
     ("doc", &[]),
+    ("fuzz", &[]),
+    ("crash", &["curl"]),
+    ("delivery", &["curl"]),
+    ("door", &["curl"]),
     ("harness", &["curl", "grpcurl", "grpcurl-v1alpha", "jaeger", "prometheus"]),
     ("tempo", &["curl", "tempo"]),
     ("rotation", &["curl", "grpcurl"]),
