@@ -126,10 +126,11 @@ impl Work {
         while self.receive(&mut batch) {
             match self.commit(&mut batch) {
                 Ok(()) => {
+                    // Before the answers: who has one, and looks, finds the store well.
+                    self.report_problem(None);
                     for change in batch.drain(..) {
                         change.finish(Ok(()));
                     }
-                    self.report_problem(None);
                     self.checkpoint();
                 }
                 Err(error) => self.fail(&mut batch, &error),

@@ -128,6 +128,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for file in [
             "tests/tests/crash.rs",
+            "tests/tests/unlisted.rs",
             "tests/tests/helper/mod.rs",
             "services/edge/tests/wire.rs",
             "crates/core/lib.rs",
@@ -138,9 +139,10 @@ mod tests {
         }
         let suites = discover(root.path()).unwrap();
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
-        assert_eq!(names, ["unit", "doc", "crash"]);
+        assert_eq!(names, ["unit", "doc", "crash", "unlisted"]);
         assert_eq!(suites[0].selection, ["--lib", "--bins", "--test", "wire"]);
-        assert_eq!(suites[2].tools, BASE);
+        assert_eq!(suites[2].tools, ["curl"]);
+        assert_eq!(suites[3].tools, BASE);
     }
 
     #[test]
