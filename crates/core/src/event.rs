@@ -1,7 +1,5 @@
 //! Reading an event: what Transponder needs of it, and what it refuses. The bytes themselves are never rewritten.
 
-use std::borrow::Cow;
-
 use crate::{
     ClusterName, EventKey, Phase, Release, ReleaseId, Stream, Timestamp,
     json::{JsonError, Object},
@@ -91,13 +89,14 @@ impl Event {
         let context =
             root.object("context", "context")?.ok_or_else(|| EventError::new("context", "is required"))?;
         context.refuse_case_twins("context")?;
-        let subject = root.object("subject", "subject")?.unwrap_or_default();
+        let nothing = Object::default();
+        let subject = root.object("subject", "subject")?.unwrap_or(&nothing);
         subject.refuse_case_twins("subject")?;
 
-        let kind = required(&context, "type", "context.type")?;
-        let source = required(&context, "source", "context.source")?;
-        let id = required(&context, "id", "context.id")?;
-        let report_type = REPORT_TYPES.contains(&kind.as_ref());
+        let kind = required(context, "type", "context.type")?;
+        let source = required(context, "source", "context.source")?;
+        let id = required(context, "id", "context.id")?;
+        let report_type = REPORT_TYPES.contains(&kind);
 
         let content = match subject.object("content", "subject.content") {
             Ok(content) => content,
@@ -105,21 +104,21 @@ impl Event {
             Err(_) if !report_type => None,
             Err(error) => return Err(error.into()),
         }
-        .unwrap_or_default();
+        .unwrap_or(&nothing);
         content.refuse_case_twins("subject.content")?;
 
         let report = if report_type {
-            check_report_id(&id)?;
-            Some(Report::read(&root, &context, &content, &kind, &id)?)
+            check_report_id(id)?;
+            Some(Report::read(&root, context, content, kind, id)?)
         } else {
             None
         };
         let cluster = content.text("cluster", "subject.content.cluster").ok().filter(|c| !c.is_empty());
         Ok(Self {
-            id: id.into_owned(),
-            source: source.into_owned(),
-            kind: kind.into_owned(),
-            cluster: cluster.map(Cow::into_owned),
+            id: id.to_owned(),
+            source: source.to_owned(),
+            kind: kind.to_owned(),
+            cluster: cluster.map(str::to_owned),
             report,
         })
     }
@@ -147,20 +146,20 @@ impl Report {
         };
         let phase = phase(content, kind)?;
         let finished = required(content, "finishedAt", "subject.content.finishedAt")?;
-        let finished_at = parse_rfc3339(&finished)
+        let finished_at = parse_rfc3339(finished)
             .map_err(|e| EventError::new("subject.content.finishedAt", e.to_string()))?;
         if !is_plausible(finished_at) {
             return Err(EventError::new("subject.content.finishedAt", "must lie between 1970 and 2261"));
         }
         let chain_id = bounded(context, "chainId", "context.chainId")?;
         let git_revision = bounded(content, "gitRevision", "subject.content.gitRevision")?;
-        let release_id = ReleaseId::of(&chain_id, &git_revision, id)
+        let release_id = ReleaseId::of(chain_id, git_revision, id)
             .ok_or_else(|| EventError::new("context.id", "is required"))?;
         let platform = match root.object("customData", "customData") {
             Ok(Some(custom)) => custom.object("platform", "customData.platform").ok().flatten(),
             _ => None,
-        }
-        .unwrap_or_default();
+        };
+        let traceparent = platform.and_then(|platform| platform.text("traceparent", "").ok());
         Ok(Self {
             release: Release { stream, id: release_id },
             phase,
@@ -169,9 +168,9 @@ impl Report {
             pr_created_at: time(content, "prCreatedAt", "subject.content.prCreatedAt")?,
             pr_url: optional(content, "prUrl", "subject.content.prUrl")?,
             git_url: optional(content, "gitUrl", "subject.content.gitUrl")?,
-            traceparent: platform.text("traceparent", "").unwrap_or_default().into_owned(),
-            chain_id: chain_id.into_owned(),
-            git_revision: git_revision.into_owned(),
+            traceparent: traceparent.unwrap_or_default().to_owned(),
+            chain_id: chain_id.to_owned(),
+            git_revision: git_revision.to_owned(),
         })
     }
 }
@@ -198,7 +197,7 @@ fn check_report_id(id: &str) -> Result<(), EventError> {
 
 fn phase(content: &Object<'_>, kind: &str) -> Result<Phase, EventError> {
     let text = required(content, "phase", "subject.content.phase")?;
-    let phase = Phase::parse(&text).ok_or_else(|| {
+    let phase = Phase::parse(text).ok_or_else(|| {
         EventError::new("subject.content.phase", "must be Syncing, Succeeded, Failed or Error")
     })?;
     if kind != phase.event_type() {
@@ -209,13 +208,13 @@ fn phase(content: &Object<'_>, kind: &str) -> Result<Phase, EventError> {
         return Err(EventError::new("subject.content.outcome", format!("contradicts the phase {phase}")));
     }
     let status = content.text("status", "subject.content.status")?;
-    if !status.is_empty() && Phase::parse(&status) != Some(phase) {
+    if !status.is_empty() && Phase::parse(status) != Some(phase) {
         return Err(EventError::new("subject.content.status", format!("contradicts the phase {phase}")));
     }
     Ok(phase)
 }
 
-fn bounded<'a>(object: &Object<'a>, name: &str, path: &str) -> Result<Cow<'a, str>, EventError> {
+fn bounded<'o>(object: &'o Object<'_>, name: &str, path: &str) -> Result<&'o str, EventError> {
     let text = object.text(name, path)?;
     if text.len() > MAX_TEXT {
         return Err(EventError::new(path, format!("must have at most {MAX_TEXT} bytes")));
@@ -226,10 +225,10 @@ fn bounded<'a>(object: &Object<'a>, name: &str, path: &str) -> Result<Cow<'a, st
 /// An optional text that identifies nothing: one that is too long to be kept counts as unknown.
 fn optional(object: &Object<'_>, name: &str, path: &str) -> Result<String, EventError> {
     let text = object.text(name, path)?;
-    Ok(if text.len() > MAX_TEXT { String::new() } else { text.into_owned() })
+    Ok(if text.len() > MAX_TEXT { String::new() } else { text.to_owned() })
 }
 
-fn required<'a>(object: &Object<'a>, name: &str, path: &str) -> Result<Cow<'a, str>, EventError> {
+fn required<'o>(object: &'o Object<'_>, name: &str, path: &str) -> Result<&'o str, EventError> {
     let text = bounded(object, name, path)?;
     if text.is_empty() {
         return Err(EventError::new(path, "is required"));
@@ -248,7 +247,7 @@ fn name<T: std::str::FromStr<Err = crate::NameError>>(
 /// An optional time: unreadable or implausible counts as unknown, another type than text is refused.
 fn time(object: &Object<'_>, name: &str, path: &str) -> Result<Option<Timestamp>, EventError> {
     let text = object.text(name, path)?;
-    Ok(parse_rfc3339(&text).ok().filter(|time| is_plausible(*time)))
+    Ok(parse_rfc3339(text).ok().filter(|time| is_plausible(*time)))
 }
 
 #[cfg(test)]

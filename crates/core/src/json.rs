@@ -37,9 +37,19 @@ impl JsonError {
     }
 }
 
-/// The members of one object, unparsed, in the order in which they came.
+/// The members of one object, in the order in which they came.
 #[derive(Debug, Default)]
-pub struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Object<'a>(Vec<(Cow<'a, str>, Node<'a>)>);
+
+/// A value that was checked, as far as anybody reads it.
+#[derive(Debug)]
+enum Node<'a> {
+    Null,
+    Text(Cow<'a, str>),
+    Object(Object<'a>),
+    /// A number, a boolean or an array.
+    Other,
+}
 
 impl<'a> Object<'a> {
     /// Reads a document whose root is an object, and checks all of it.
@@ -52,33 +62,26 @@ impl<'a> Object<'a> {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|e| JsonError::new("", format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
-        let root: &RawValue = serde_json::from_str(text).map_err(|e| JsonError::new("", words(&e)))?;
-        if !root.get().starts_with('{') {
-            return Err(JsonError::new("", "is not a JSON object"));
+        match check(text.trim_matches([' ', '\t', '\n', '\r']), &mut Vec::new(), 1)? {
+            Node::Object(root) => Ok(root),
+            _ => Err(JsonError::new("", "is not a JSON object")),
         }
-        check(root, &mut Vec::new(), 1)?;
-        Self::members(root, "")
     }
 
-    fn members(raw: &'a RawValue, path: &str) -> Result<Self, JsonError> {
-        serde_json::from_str(raw.get()).map_err(|e| JsonError::new(path, words(&e)))
-    }
-
-    /// The member's raw value; `None` when it is missing or `null`.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        let (_, raw) = self.0.iter().find(|(n, _)| n == name)?;
-        (raw.get() != "null").then_some(*raw)
+    /// The member; `None` when it is missing or `null`.
+    fn get(&self, name: &str) -> Option<&Node<'a>> {
+        let (_, node) = self.0.iter().find(|(n, _)| n == name)?;
+        (!matches!(node, Node::Null)).then_some(node)
     }
 
     /// The member as an object; `None` when it is missing or `null`.
     ///
     /// # Errors
     /// When it is something else.
-    pub fn object(&self, name: &str, path: &str) -> Result<Option<Self>, JsonError> {
+    pub fn object(&self, name: &str, path: &str) -> Result<Option<&Self>, JsonError> {
         match self.get(name) {
             None => Ok(None),
-            Some(raw) if raw.get().starts_with('{') => Self::members(raw, path).map(Some),
+            Some(Node::Object(object)) => Ok(Some(object)),
             Some(_) => Err(JsonError::new(path, "must be an object")),
         }
     }
@@ -87,10 +90,10 @@ impl<'a> Object<'a> {
     ///
     /// # Errors
     /// When it is something else.
-    pub fn text(&self, name: &str, path: &str) -> Result<Cow<'a, str>, JsonError> {
+    pub fn text(&self, name: &str, path: &str) -> Result<&str, JsonError> {
         match self.get(name) {
-            None => Ok(Cow::Borrowed("")),
-            Some(raw) if raw.get().starts_with('"') => string(raw.get(), path),
+            None => Ok(""),
+            Some(Node::Text(text)) => Ok(text),
             Some(_) => Err(JsonError::new(path, "must be a string")),
         }
     }
@@ -100,39 +103,40 @@ impl<'a> Object<'a> {
     /// # Errors
     /// Names both.
     pub fn refuse_case_twins(&self, path: &str) -> Result<(), JsonError> {
-        let mut seen: HashSet<String> = HashSet::with_capacity(self.0.len());
-        for (name, _) in &self.0 {
-            // Upper then lower also folds 'ſ' to 's' and the Kelvin sign to 'k', as Go's decoder does.
-            if !seen.insert(name.to_uppercase().to_lowercase()) {
-                return Err(JsonError::new(
-                    path,
-                    format!("has names that differ only in case from '{}'", short(name)),
-                ));
-            }
+        // Upper then lower also folds 'ſ' to 's' and the Kelvin sign to 'k', as Go's decoder does.
+        let fold = |name: &str| name.to_uppercase().to_lowercase();
+        match twin(&self.0, str::eq_ignore_ascii_case, fold) {
+            Some(name) => Err(JsonError::new(
+                path,
+                format!("has names that differ only in case from '{}'", short(name)),
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
-impl<'de> Deserialize<'de> for Object<'de> {
+/// The members of one object, unread.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Object<'de>;
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
                 let mut members = Vec::with_capacity(16);
                 while let Some(name) = map.next_key_seed(Name)? {
                     members.push((name, map.next_value()?));
                 }
-                Ok(Object(members))
+                Ok(Members(members))
             }
         }
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(Each)
     }
 }
 
@@ -189,35 +193,61 @@ impl<'de> Deserialize<'de> for Elements<'de> {
 
 /// Checks one value and all below it. Each level reads its part again, so the cost is bytes × depth, and the depth
 /// is bounded.
-fn check<'a>(raw: &'a RawValue, path: &mut Vec<Cow<'a, str>>, depth: usize) -> Result<(), JsonError> {
-    match raw.get().as_bytes().first() {
+fn check<'a>(raw: &'a str, path: &mut Vec<Cow<'a, str>>, depth: usize) -> Result<Node<'a>, JsonError> {
+    match raw.as_bytes().first() {
         Some(b'{' | b'[') if depth > MAX_DEPTH => {
             Err(at(path, format!("is nested deeper than {MAX_DEPTH} levels")))
         }
         Some(b'{') => {
-            let object: Object<'a> = serde_json::from_str(raw.get()).map_err(|e| at(path, words(&e)))?;
-            let mut seen = HashSet::with_capacity(object.0.len());
-            for (name, value) in &object.0 {
-                if !seen.insert(name.as_ref()) {
-                    return Err(at(path, format!("has the name '{}' twice", short(name))));
-                }
-                refuse_expansion(name, path)?;
-                path.push(name.clone());
-                check(value, path, depth + 1)?;
-                path.pop();
+            let Members(members) = serde_json::from_str(raw).map_err(|e| at(path, words(&e)))?;
+            if let Some(twice) = twin(&members, |a, b| a == b, str::to_owned) {
+                return Err(at(path, format!("has the name '{}' twice", short(twice))));
             }
-            Ok(())
+            let mut object = Vec::with_capacity(members.len());
+            for (name, value) in members {
+                refuse_expansion(&name, path)?;
+                path.push(name);
+                let node = check(value.get(), path, depth + 1)?;
+                object.push((path.pop().unwrap_or_default(), node));
+            }
+            Ok(Node::Object(Object(object)))
         }
         Some(b'[') => {
-            let elements: Elements<'a> = serde_json::from_str(raw.get()).map_err(|e| at(path, words(&e)))?;
-            elements.0.into_iter().try_for_each(|element| check(element, path, depth + 1))
+            let Elements(elements) = serde_json::from_str(raw).map_err(|e| at(path, words(&e)))?;
+            for element in elements {
+                check(element.get(), path, depth + 1)?;
+            }
+            Ok(Node::Other)
         }
         Some(b'"') => {
-            let text = string(raw.get(), "").map_err(|e| at(path, e.reason))?;
-            refuse_expansion(&text, path)
+            let text = string(raw).map_err(|e| at(path, words(&e)))?;
+            refuse_expansion(&text, path)?;
+            Ok(Node::Text(text))
         }
-        _ => Ok(()),
+        Some(b'n') if raw == "null" => Ok(Node::Null),
+        // What stands within an object or an array has been read with it.
+        _ if depth > 1 => Ok(Node::Other),
+        _ => serde_json::from_str::<&RawValue>(raw).map(|_| Node::Other).map_err(|e| at(path, words(&e))),
     }
+}
+
+/// A name that stands twice, where those are the same that `fold` makes equal. Of ASCII names `same` says as much, and
+/// comparing few of them needs no table.
+fn twin<'n, T>(
+    members: &'n [(Cow<'_, str>, T)],
+    same: impl Fn(&str, &str) -> bool,
+    fold: impl Fn(&str) -> String,
+) -> Option<&'n str> {
+    const FEW: usize = 16;
+    let names = || members.iter().map(|(name, _)| name.as_ref());
+    if members.len() <= FEW && names().all(str::is_ascii) {
+        return names()
+            .enumerate()
+            .find(|(n, name)| names().take(*n).any(|other| same(other, name)))
+            .map(|t| t.1);
+    }
+    let mut seen = HashSet::with_capacity(members.len());
+    names().find(|name| !seen.insert(fold(name)))
 }
 
 fn refuse_expansion(text: &str, path: &[Cow<'_, str>]) -> Result<(), JsonError> {
@@ -243,9 +273,11 @@ fn short(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn string<'a>(raw: &'a str, path: &str) -> Result<Cow<'a, str>, JsonError> {
+fn string(raw: &str) -> serde_json::Result<Cow<'_, str>> {
     let mut deserializer = serde_json::Deserializer::from_str(raw);
-    Name.deserialize(&mut deserializer).map_err(|e| JsonError::new(path, words(&e)))
+    let text = Name.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(text)
 }
 
 /// The parser's words, without the position inside a part, which would mislead.
@@ -285,6 +317,10 @@ mod tests {
             (br#"{"x":[{"y":{"a":1,"a":2}}]}"#, "x.y: has the name 'a' twice"),
             (br#"{} x"#, "is not valid JSON"),
             (br#"{"a":1,}"#, "is not valid JSON"),
+            (b"{}\x0c", "is not valid JSON"),
+            (br#""a" x"#, "is not valid JSON"),
+            (br#"1 x"#, "is not valid JSON"),
+            (br#"null"#, "is not a JSON object"),
             (br#"[1]"#, "is not a JSON object"),
             (br#""a""#, "is not a JSON object"),
             (br#"{"a":"$(tt.params.x)"}"#, "a: contains '$(tt.'"),
@@ -334,7 +370,10 @@ mod tests {
 
     #[test]
     fn names_that_differ_only_in_case_are_found_as_go_folds_them() {
+        let many: String = (0..40).map(|n| format!("\"n{n}\":1,")).collect();
         for (text, twins) in [
+            (&*format!("{{{many}\"N7\":1}}"), true),
+            (&*format!("{{{many}\"N77\":1}}"), false),
             (r#"{"id":1,"ID":2}"#, true),
             ("{\"source\":1,\"\u{17f}ource\":2}", true),
             ("{\"k\":1,\"\u{212a}\":2}", true),

@@ -38,6 +38,15 @@ impl Target {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|target| target.as_str() == text)
     }
+
+    /// The state in which every event begins with this target.
+    #[must_use]
+    pub fn begins(self) -> TargetState {
+        match self {
+            Self::Broker | Self::Tracking => TargetState::Stored,
+            Self::Dora | Self::Span => TargetState::Waiting,
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -84,6 +93,12 @@ impl TargetState {
         [Self::Stored, Self::Waiting, Self::Delivered, Self::Replaced, Self::Retrying, Self::Dead]
             .into_iter()
             .find(|state| state.as_str() == text)
+    }
+
+    /// Whether something is still to be done: neither final nor given up.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        !self.is_final() && self != Self::Dead
     }
 
     /// Whether nothing more is to be done: delivered or replaced.

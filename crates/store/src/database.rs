@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::StoreError;
 
@@ -67,8 +67,11 @@ impl Database {
             connection.pragma_update(None, "synchronous", "FULL")?;
             // Checkpoints run beside the writer, not within a commit that someone waits for.
             connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+            // A log that has grown larger is cut when it begins anew.
+            connection.pragma_update(None, "journal_size_limit", 128 * 1024 * 1024)?;
             connection.pragma_update(None, "cache_size", -2048)?;
             connection.set_prepared_statement_cache_capacity(64);
+            plan_once(&connection)?;
             Ok(connection)
         };
         open().map_err(|e| StoreError::unavailable("open its file", &e))
@@ -84,10 +87,16 @@ impl Database {
             let connection = Connection::open_with_flags(&self.path, flags)?;
             connection.busy_timeout(std::time::Duration::from_secs(5))?;
             connection.pragma_update(None, "cache_size", -1024)?;
+            plan_once(&connection)?;
             Ok(connection)
         };
         open().map_err(|e| StoreError::unavailable("open its file for reading", &e))
     }
+}
+
+/// Without this a statement is planned anew for other values.
+fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //!
 //! Which tables there are is each service's own business.
 
+mod checkpoint;
 mod database;
 mod directory;
 mod writer;

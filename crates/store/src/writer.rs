@@ -8,16 +8,12 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{Database, StoreError};
+use crate::{Database, StoreError, checkpoint::Checkpoints};
 
 /// Most changes in one commit.
 const BATCH: usize = 1024;
 /// Changes that may wait for the writer; beyond that, callers wait to hand theirs over.
 const QUEUE: usize = 4096;
-/// How often the log is copied back into the file while there is work.
-const CHECKPOINT: Duration = Duration::from_secs(1);
-/// The log is emptied as a whole once it has grown to this many pages.
-const LOG_PAGES: i64 = 8192;
 /// Pause between attempts to open a file that failed.
 const REOPEN: Duration = Duration::from_millis(500);
 /// How often a store that failed is tried with something of its own, so that it recovers without a caller.
@@ -81,7 +77,8 @@ impl Writer {
         let (queue, changes) = mpsc::channel(QUEUE);
         let (report, health) = watch::channel(Health { generation: 0, problem: None });
         let name = database.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
-        let work = Work { database, connection, changes, report, checkpointed: Instant::now() };
+        let checkpoints = Checkpoints::start(&database, &name)?;
+        let work = Work { database, connection, changes, report, checkpoints };
         thread::Builder::new()
             .name(format!("write-{name}"))
             .spawn(move || work.run())
@@ -117,7 +114,7 @@ struct Work {
     connection: Connection,
     changes: mpsc::Receiver<Box<dyn Change>>,
     report: watch::Sender<Health>,
-    checkpointed: Instant,
+    checkpoints: Checkpoints,
 }
 
 impl Work {
@@ -126,16 +123,18 @@ impl Work {
         while self.receive(&mut batch) {
             match self.commit(&mut batch) {
                 Ok(()) => {
+                    let changes = batch.len();
                     // Before the answers: who has one, and looks, finds the store well.
                     self.report_problem(None);
                     for change in batch.drain(..) {
                         change.finish(Ok(()));
                     }
-                    self.checkpoint();
+                    self.checkpoints.after_commit(&self.connection, changes);
                 }
                 Err(error) => self.fail(&mut batch, &error),
             }
         }
+        drop(self.checkpoints);
         // Leaves one file behind, and no log to recover.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
@@ -219,26 +218,6 @@ impl Work {
             changed
         });
     }
-
-    fn checkpoint(&mut self) {
-        if self.checkpointed.elapsed() < CHECKPOINT {
-            return;
-        }
-        self.checkpointed = Instant::now();
-        let passive = "PRAGMA wal_checkpoint(PASSIVE)";
-        let pages: rusqlite::Result<i64> = self.connection.query_row(passive, [], |row| row.get(1));
-        let emptied = match pages {
-            Ok(pages) if pages > LOG_PAGES => {
-                self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = emptied {
-            // Nothing is lost: the log holds it. The next commit will tell if the disk is at its end.
-            tracing::warn!(file = %self.database.path().display(), %error, "checkpoint failed");
-        }
-    }
 }
 
 #[cfg(test)]
@@ -285,5 +264,21 @@ mod tests {
         for (x, task) in (0..).zip(tasks) {
             assert_eq!(task.await.unwrap(), Ok(x));
         }
+    }
+
+    #[tokio::test]
+    async fn the_log_begins_anew_while_writes_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let schema = Schema { migrations: &["CREATE TABLE a (x BLOB)"] };
+        let database = Database::open(directory.path(), "a.db", schema).unwrap();
+        let writer = Writer::start(database).unwrap();
+        let log = directory.path().join("a.db-wal");
+        let (mut written, deadline) = (0, Instant::now() + Duration::from_secs(60));
+        while written < 3 * std::fs::metadata(&log).unwrap().len() || written < 64 * 1024 * 1024 {
+            assert!(Instant::now() < deadline, "{written} bytes written");
+            writer.write(|c| c.execute("INSERT INTO a (x) VALUES (zeroblob(65536))", [])).await.unwrap();
+            written += 65536;
+        }
+        drop(writer);
     }
 }

@@ -19,7 +19,7 @@ pub fn targets(receipt: &Value) -> Vec<(Target, TargetState)> {
 #[must_use]
 pub fn is_complete(receipt: &Value) -> bool {
     let targets = targets(receipt);
-    !targets.is_empty() && targets.iter().all(|(_, state)| state.is_final() || *state == TargetState::Dead)
+    !targets.is_empty() && targets.iter().all(|(_, state)| !state.is_open())
 }
 
 #[cfg(test)]

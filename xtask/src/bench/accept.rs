@@ -19,9 +19,9 @@ const CONNECTIONS: usize = 512;
 const PRESS: u64 = 5;
 const FROM: Duration = Duration::from_millis(1700);
 const FOR: Duration = Duration::from_secs(3);
-/// Requests per slice at a constant rate, and how many of them are not counted: those that had to connect.
-const PACED: usize = 2600;
-const UNCOUNTED: usize = 500;
+/// Seconds of a slice at a constant rate, and those at its beginning that are not counted.
+const PACED: f64 = 3.0;
+const UNCOUNTED: f64 = 1.2;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<()> {
     let installation = Installation::make(bench, "accept", 10)?;
@@ -46,21 +46,27 @@ pub(super) fn measure(bench: &mut Bench) -> Result<()> {
     );
     bench.value("accept_over_limit", accepts / limit);
 
-    let half = (accepts / 2.0) as u32;
-    let (mut late, mut syncs, mut slices) = (Vec::new(), Vec::new(), Vec::new());
+    let half = accepts / 2.0;
+    let slice = |to: &str| {
+        let (count, skip) = ((half * PACED) as usize, (half * UNCOUNTED) as usize);
+        paced(bench, to, &installation, half as u32, count, skip)
+    };
+    let (mut late, mut control, mut syncs, mut slices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         syncs.extend(disk(bench, 500)?);
-        let slice = paced(bench, &edge, &installation, half, PACED, UNCOUNTED)?;
-        slices.push(quantile(&slice, 0.99)?);
-        late.extend(slice);
+        let durable = slice(&edge)?;
+        slices.push(quantile(&durable, 0.99)?);
+        late.extend(durable);
+        control.extend(slice(&door.address)?);
     }
     let (p99, sync) = (quantile(&late, 0.99)?, quantile(&syncs, 0.99)? / 1e3);
-    bench.raw("at a constant rate a second", &[f64::from(half)]);
-    bench.raw(
-        "latency in ms: p50, p90, p99, samples",
-        &[median(&late)?, quantile(&late, 0.9)?, p99, late.len() as f64],
-    );
-    bench.raw("p99 of each slice in ms", &slices);
+    bench.raw("at a constant rate a second", &[half]);
+    for (what, latencies) in [("durable accepts", &late), ("the empty handler", &control)] {
+        let quantiles = [median(latencies)?, quantile(latencies, 0.9)?, quantile(latencies, 0.99)?];
+        bench.raw(&format!("latency of {what} in ms: p50, p90, p99"), &quantiles);
+        bench.raw("samples", &[latencies.len() as f64]);
+    }
+    bench.raw("p99 of each slice of durable accepts in ms", &slices);
     bench.raw(
         "write + fdatasync in ms: p50, p99, samples",
         &[median(&syncs)? / 1e3, sync, syncs.len() as f64],

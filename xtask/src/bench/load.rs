@@ -113,7 +113,7 @@ impl Wrk {
 
 /// Posts at a constant rate. Answers the latency of each request in milliseconds, counted from when it was due: a
 /// request that had to wait for its turn has waited for the server (coordinated omission). The first `skip` are left
-/// out, among them those that had to connect.
+/// out: a handshake costs as much as many requests, and what it delays is caught up with only slowly.
 pub(super) fn paced(
     bench: &Bench,
     to: &str,
@@ -128,7 +128,7 @@ pub(super) fn paced(
     let mut attack = Command::new(&bench.programs.vegeta);
     attack
         .args(["attack", "-format=json", "-http2=false", "-timeout=20s", "-max-body=0"])
-        .args(["-workers=64", "-max-workers=512", "-connections=512"])
+        .args(["-workers=64", "-max-workers=64", "-connections=64"])
         .arg(format!("-rate={rate}/1s"))
         .arg(format!("-duration={}ms", count * 1000 / rate as usize))
         .arg(format!("-targets={}", targets.display()))

@@ -13,7 +13,7 @@ use super::{
     gate::Opened,
     queue::Firm,
 };
-use crate::outbox::{Anchor, Detail, Sequence, StatusChange, TargetStatus};
+use crate::outbox::{Anchor, Decision, Detail, Sequence, StatusChange, TargetStatus};
 
 impl State {
     pub(super) fn called(&mut self, sequence: Sequence, target: Target, called: Called, now: Instant) {
@@ -199,7 +199,7 @@ impl State {
         then: Option<Message>,
     ) {
         let change = Box::new(StatusChange { sequence, target, status, tracked });
-        self.write(Write::Status { change, then: then.map(Box::new) });
+        self.write(Write::Decision(Decision::Status(change), then.map(Box::new)));
     }
 
     pub(super) fn close_if_done(&mut self, sequence: Sequence) {

@@ -24,7 +24,7 @@ use super::fault::Failure;
 use crate::{
     config::{DeliveryConfig, PeersConfig},
     error::Error,
-    outbox::{Anchor, AnchorKind, Detail, Loaded, NewEvent, Outbox, Sequence, StoredObservation},
+    outbox::{Anchor, AnchorKind, Decision, Detail, Loaded, NewEvent, Outbox, Sequence, StoredObservation},
 };
 
 /// The four services.
@@ -329,5 +329,6 @@ async fn freeze(
     let mut status = crate::outbox::TargetStatus::new(TargetState::Stored, at);
     status.detail = Detail::Anchor(anchor.clone());
     let change = crate::outbox::StatusChange { sequence, target: Target::Span, status, tracked: Vec::new() };
-    outbox.record(vec![change]).await.map_err(|e| Failure::ours("store", e.to_string()))
+    let kept = outbox.decide(vec![Decision::Status(Box::new(change))], at).await;
+    kept.map(drop).map_err(|e| Failure::ours("store", e.to_string()))
 }

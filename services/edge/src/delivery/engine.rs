@@ -24,7 +24,7 @@ use crate::{
     budget::Budgets,
     config::{DeliveryConfig, SettleConfig},
     metrics::Metrics,
-    outbox::{Outbox, Sequence},
+    outbox::{Decision, Outbox, Sequence},
 };
 
 /// Longest time between two looks at the clock.
@@ -192,9 +192,8 @@ impl State {
         if !self.can_start() {
             return;
         }
-        let handed = self.settler.take_due(Instant::now());
-        if !handed.is_empty() {
-            self.write(Write::HandOver(handed));
+        for verdict in self.settler.take_due(Instant::now()) {
+            self.write(Write::Decision(Decision::HandOver(verdict), None));
         }
     }
 

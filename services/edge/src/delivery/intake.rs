@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    outbox::{Detail, HandedOver, NewEvent, Sequence, StoredObservation},
+    outbox::{Decision, Detail, HandedOver, NewEvent, Sequence, StoredObservation},
 };
 
 /// Bytes of events that are kept in memory between their receipt and their delivery; more are read again.
@@ -48,15 +48,14 @@ impl State {
         if hold {
             self.held += bytes;
         }
-        for (target, state) in &event.targets {
+        let waits = |target: Target| target.begins() == TargetState::Waiting;
+        for target in &event.targets {
             entry.slots[index(*target)].state =
-                if *state == TargetState::Waiting { SlotState::Waiting } else { SlotState::Queued };
+                if waits(*target) { SlotState::Waiting } else { SlotState::Queued };
         }
         self.entries.insert(sequence, entry);
-        for (target, state) in &event.targets {
-            if *state != TargetState::Waiting {
-                self.enqueue(sequence, *target, None, now);
-            }
+        for target in event.targets.iter().filter(|target| !waits(**target)) {
+            self.enqueue(sequence, *target, None, now);
         }
         if let Some(observation) = observation {
             self.settle_observation(&observation, now);
@@ -87,7 +86,7 @@ impl State {
         }
         let wall = self.engine.clock.wall();
         let Some(overtaken) = self.settler.observe(observation, wall, now) else { return };
-        self.write(Write::Replace(vec![overtaken]));
+        self.write(Write::Decision(Decision::Replace(overtaken), None));
     }
 
     pub(super) fn replaced(&mut self, sequence: Sequence) {

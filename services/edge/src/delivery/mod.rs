@@ -18,14 +18,14 @@ mod settler;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use transponder_core::{EventKey, Target};
+use transponder_core::Target;
 
 pub(crate) use call::Peers;
 pub(crate) use engine::Engine;
 
 use crate::{
     budget::Budget,
-    outbox::{HandedOver, NewEvent, OpenEvent, Sequence, StoredObservation},
+    outbox::{Decision, HandedOver, NewEvent, OpenEvent, Sequence, StoredObservation},
 };
 use call::Called;
 
@@ -72,12 +72,8 @@ impl Delivery {
 
 /// What is written, and what the engine is told once it is on disk.
 pub(crate) enum Write {
-    /// How far an event has come.
-    Status { change: Box<crate::outbox::StatusChange>, then: Option<Box<Message>> },
-    /// Verdicts, in this order.
-    HandOver(Vec<crate::outbox::HandOver>),
-    /// Events whose observation was overtaken.
-    Replace(Vec<EventKey>),
+    /// A decision.
+    Decision(Decision, Option<Box<Message>>),
     /// Tells when everything before it is on disk.
     Flush,
     /// Tells a caller, at the end.

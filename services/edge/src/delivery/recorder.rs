@@ -1,4 +1,4 @@
-//! Writes what the engine decided, in the order in which it decided.
+//! Writes what the engine decided, in the order in which it decided; many decisions share a commit.
 //!
 //! What cannot be written is kept and tried again: an effect that has happened is not repeated because the disk was full.
 
@@ -9,7 +9,7 @@ use transponder_runtime::{Clock, crash};
 use transponder_store::StoreError;
 
 use super::{Delivery, Message, Write};
-use crate::outbox::Outbox;
+use crate::outbox::{Decision, Outbox};
 
 /// Most decisions in one write.
 const BATCH: usize = 256;
@@ -23,76 +23,75 @@ pub(super) async fn run(
     mut decisions: mpsc::UnboundedReceiver<Write>,
     delivery: Delivery,
 ) {
+    let mut recorder = Recorder { outbox, clock, delivery, decisions: Vec::new(), then: Vec::new() };
     let mut batch = Vec::with_capacity(BATCH);
     while decisions.recv_many(&mut batch, BATCH).await > 0 {
-        let mut changes = Vec::new();
-        let mut then = Vec::new();
         for write in batch.drain(..) {
             match write {
-                Write::Status { change, then: message } => {
-                    changes.push(*change);
-                    then.extend(message.map(|message| *message));
-                    continue;
+                Write::Decision(decision, then) => {
+                    recorder.decisions.push(decision);
+                    recorder.then.extend(then.map(|message| *message));
                 }
-                other => {
-                    statuses(outbox.as_ref(), &mut changes, &mut then, &delivery).await;
-                    one(outbox.as_ref(), clock.as_ref(), other, &delivery).await;
+                Write::Flush => {
+                    recorder.write().await;
+                    recorder.delivery.send(Message::Flushed);
+                }
+                Write::Drained(done) => {
+                    recorder.write().await;
+                    let _ = done.send(());
                 }
             }
         }
-        statuses(outbox.as_ref(), &mut changes, &mut then, &delivery).await;
+        recorder.write().await;
     }
 }
 
-async fn statuses(
-    outbox: &dyn Outbox,
-    changes: &mut Vec<crate::outbox::StatusChange>,
-    then: &mut Vec<Message>,
-    delivery: &Delivery,
-) {
-    if changes.is_empty() {
-        return;
-    }
-    crash::point("status.before");
-    let mut told = false;
-    while let Err(error) = outbox.record(changes.clone()).await {
-        if error == StoreError::Closed {
-            return;
-        }
-        if !std::mem::replace(&mut told, true) {
-            tracing::error!(%error, changes = changes.len(), "status cannot be written; it is kept and tried again");
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-    crash::point("status.after");
-    changes.clear();
-    then.drain(..).for_each(|message| delivery.send(message));
+struct Recorder {
+    outbox: Arc<dyn Outbox>,
+    clock: Arc<dyn Clock>,
+    delivery: Delivery,
+    decisions: Vec<Decision>,
+    /// What the engine is told once the decisions are on disk.
+    then: Vec<Message>,
 }
 
-async fn one(outbox: &dyn Outbox, clock: &dyn Clock, write: Write, delivery: &Delivery) {
-    let result = match write {
-        Write::HandOver(verdicts) => {
-            crash::point("hand-over.before");
-            let handed = outbox.hand_over(verdicts, clock.wall()).await;
-            crash::point("hand-over.after");
-            handed.map(|handed| delivery.send(Message::HandedOver(handed)))
+impl Recorder {
+    async fn write(&mut self) {
+        let mut told = false;
+        while !self.decisions.is_empty() {
+            self.crash_point("status.before", "hand-over.before");
+            match self.outbox.decide(self.decisions.clone(), self.clock.wall()).await {
+                Ok(decided) => {
+                    self.crash_point("status.after", "hand-over.after");
+                    self.decisions.clear();
+                    if !decided.handed_over.is_empty() {
+                        self.delivery.send(Message::HandedOver(decided.handed_over));
+                    }
+                    if !decided.replaced.is_empty() {
+                        self.delivery.send(Message::Replaced(decided.replaced));
+                    }
+                    self.then.drain(..).for_each(|message| self.delivery.send(message));
+                }
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        let decisions = self.decisions.len();
+                        tracing::error!(%error, decisions, "decisions cannot be written; they are kept and tried again");
+                    }
+                    // The store opens its file anew and the engine reads it: an open verdict is still open there.
+                    self.decisions.retain(|decision| matches!(decision, Decision::Status(_)));
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
         }
-        Write::Replace(keys) => {
-            let replaced = outbox.replace(keys, clock.wall()).await;
-            replaced.map(|replaced| delivery.send(Message::Replaced(replaced)))
+    }
+
+    fn crash_point(&self, of_statuses: &'static str, of_verdicts: &'static str) {
+        if self.decisions.iter().any(|decision| matches!(decision, Decision::Status(_))) {
+            crash::point(of_statuses);
         }
-        Write::Flush => {
-            delivery.send(Message::Flushed);
-            Ok(())
+        if self.decisions.iter().any(|decision| matches!(decision, Decision::HandOver(_))) {
+            crash::point(of_verdicts);
         }
-        Write::Drained(done) => {
-            let _ = done.send(());
-            Ok(())
-        }
-        Write::Status { .. } => Ok(()),
-    };
-    if let Err(error) = result {
-        // The store opens its file anew and the engine reads it: an open verdict is still open there.
-        tracing::error!(%error, "a verdict cannot be written; it is taken up again when the store is back");
     }
 }

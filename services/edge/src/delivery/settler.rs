@@ -10,12 +10,13 @@ use transponder_core::{
     settle::{OpenVerdict, Windows},
 };
 
-use crate::outbox::{HandOver, StoredObservation};
+use crate::outbox::{HandOver, Sequence, StoredObservation};
 
 #[derive(Debug)]
 struct Open {
     verdict: OpenVerdict,
     stream: StreamKey,
+    events: BTreeSet<Sequence>,
     up_to: i64,
     due: Instant,
 }
@@ -55,6 +56,7 @@ impl Settler {
         match self.open.get_mut(&place.release) {
             Some(open) => {
                 overtaken = open.verdict.observe(stored.observation);
+                open.events.insert(stored.sequence);
                 open.up_to = open.up_to.max(stored.number);
                 self.due.remove(&(open.due, place.release));
                 open.due = now + open.verdict.due_in(&self.windows, wall);
@@ -66,7 +68,13 @@ impl Settler {
                 let due = now + verdict.due_in(&self.windows, wall);
                 self.due.insert((due, place.release));
                 self.streams.entry(place.stream).or_default().insert(place.release);
-                let open = Open { verdict, stream: place.stream, up_to: stored.number, due };
+                let open = Open {
+                    verdict,
+                    stream: place.stream,
+                    events: BTreeSet::from([stored.sequence]),
+                    up_to: stored.number,
+                    due,
+                };
                 self.open.insert(place.release, open);
             }
         }
@@ -116,7 +124,8 @@ impl Settler {
                 self.streams.remove(&open.stream);
             }
         }
-        Some(HandOver { release, verdict: open.verdict.verdict(), up_to: open.up_to })
+        let events = open.events.into_iter().collect();
+        Some(HandOver { verdict: open.verdict.verdict(), events, up_to: open.up_to })
     }
 
     /// When the next verdict is due.
@@ -153,6 +162,7 @@ mod tests {
     fn observed(number: i64, release: u8, phase: Phase, second: i64) -> StoredObservation {
         StoredObservation {
             number,
+            sequence: number,
             place: place(release),
             observation: Observation {
                 event: EventKey::from_bytes([u8::try_from(number).unwrap(); 20]),
@@ -171,8 +181,8 @@ mod tests {
         }
         assert!(settler.take_due(now).is_empty());
         settler.observe(&observed(4, 3, Phase::Succeeded, 30), at(30), now);
-        let order: Vec<_> = settler.take_due(now).iter().map(|h| h.release.as_bytes()[0]).collect();
-        assert_eq!(order, [1, 2, 3]);
+        let order: Vec<_> = settler.take_due(now).iter().map(|h| h.events.clone()).collect();
+        assert_eq!(order, [[2], [1], [4]]);
         assert_eq!(settler.len(), 1);
     }
 
@@ -184,6 +194,7 @@ mod tests {
         assert_eq!(overtaken, Some(EventKey::from_bytes([1; 20])));
         let handed = settler.take_due(now);
         assert_eq!((handed.len(), handed[0].verdict.phase, handed[0].up_to), (1, Phase::Succeeded, 2));
+        assert_eq!(handed[0].events, [1, 2]);
     }
 
     proptest! {
@@ -196,18 +207,21 @@ mod tests {
             let mut sorted = observations;
             sorted.sort_by_key(|(_, _, second)| *second);
             let mut terminal = std::collections::HashSet::new();
+            let mut releases = HashMap::new();
             for (number, (release, phase, second)) in (1..).zip(sorted) {
                 let phase = [Phase::Syncing, Phase::Succeeded, Phase::Failed][usize::from(phase)];
                 let now = start + Duration::from_secs(second.unsigned_abs());
                 handed.extend(settler.take_due(now));
                 settler.observe(&observed(number, release, phase, second), at(second), now);
+                releases.insert(number, place(release).release);
                 if phase.is_terminal() {
                     terminal.insert(place(release).release);
                 }
             }
             handed.extend(settler.take_due(start + Duration::from_secs(7000) + WINDOWS.max));
             prop_assert_eq!(settler.len(), 0);
-            let seen: std::collections::HashSet<_> = handed.iter().map(|h| h.release).collect();
+            let seen: std::collections::HashSet<_> =
+                handed.iter().flat_map(|h| &h.events).map(|number| releases[number]).collect();
             prop_assert_eq!(seen, terminal);
             let events: std::collections::HashSet<_> = handed.iter().map(|h| h.verdict.event).collect();
             prop_assert_eq!(events.len(), handed.len());

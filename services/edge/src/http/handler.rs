@@ -9,15 +9,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use transponder_core::{Event, EventKey, Target, TargetState, settle::Observation};
+use transponder_core::{Event, EventKey, Target, settle::Observation};
 use transponder_runtime::{Clock, crash};
 
 use super::{
     body::{check_head, receive},
+    carried::Carried,
     problem::Problem,
-    receipt::receipt,
+    receipt::Receipt,
     seats::Seat,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     config::Config,
     delivery::{Delivery, Message},
     metrics::Metrics,
-    outbox::{Accepted, NewEvent, Outbox, Place, Sequence, StoredObservation, TargetStatus, View},
+    outbox::{Accepted, NewEvent, Outbox, Place, Sequence, StoredObservation},
     registry::{Cluster, Refusal, Registry},
 };
 
@@ -104,7 +104,7 @@ impl Handler {
         })?;
         // Another cluster's event is no event.
         let view = view.filter(|view| view.cluster == cluster.name).ok_or(Problem::NotFound)?;
-        Ok(json(StatusCode::OK, &receipt(&view, None)))
+        Ok(json(StatusCode::OK, Receipt::of(&view).to_json()))
     }
 
     async fn take(
@@ -122,18 +122,17 @@ impl Handler {
         let new = self.new_event(cluster, event, content_type, bytes);
         let key = new.key;
         let started = Instant::now();
-        // On a task of its own: what is stored must reach the engine even if the client has gone.
+        // What is stored must reach the engine even if the client has gone.
         let (handler, budget) = (self.clone(), cluster.budget.clone());
-        let stored = tokio::spawn(async move {
+        let stored = Carried::new(async move {
             let stored = handler.store(new, budget).await;
             drop(room);
             stored
         });
-        let (status, receipt) =
-            stored.await.unwrap_or(Err(Problem::Unavailable("the event could not be stored")))?;
+        let (status, receipt) = stored.await?;
         self.metrics.store_took(started.elapsed().as_secs_f64());
         crash::point("answer.before");
-        let mut answer = json(status, &receipt);
+        let mut answer = json(status, receipt);
         if let Ok(location) = HeaderValue::from_str(&format!("/outcome/{}/{key}", cluster.name)) {
             answer.headers_mut().insert(header::LOCATION, location);
         }
@@ -166,13 +165,11 @@ impl Handler {
     }
 
     fn new_event(&self, cluster: &Cluster, event: Event, content_type: String, body: Bytes) -> NewEvent {
-        let mut targets = vec![(Target::Broker, TargetState::Stored)];
+        let mut targets = vec![Target::Broker];
         if let Some(report) = &event.report {
-            targets.push((Target::Tracking, TargetState::Stored));
+            targets.push(Target::Tracking);
             if report.phase.is_terminal() {
-                targets.extend(
-                    self.config.delivery.targets.iter().map(|target| (*target, TargetState::Waiting)),
-                );
+                targets.extend(&self.config.delivery.targets);
             }
         }
         NewEvent {
@@ -192,10 +189,11 @@ impl Handler {
     }
 
     /// Stores an event and tells the engine. The answer is right whatever dies after it.
-    async fn store(&self, event: NewEvent, budget: Arc<Budget>) -> Result<(StatusCode, Value), Problem> {
+    async fn store(&self, event: NewEvent, budget: Arc<Budget>) -> Result<(StatusCode, Vec<u8>), Problem> {
         let bytes = event.body.len() as u64;
         let room = self.room(&event, &budget, bytes).await?;
         crash::point("store.before");
+        let event = Arc::new(event);
         let accepted = self.outbox.accept(event.clone()).await;
         crash::point("store.after");
         let accepted = accepted.map_err(|error| {
@@ -208,22 +206,22 @@ impl Handler {
         match accepted? {
             Accepted::Conflict => Err(Problem::Conflict),
             Accepted::New { sequence, observation } => {
-                let view = fresh(&event, sequence);
+                let receipt = Receipt::fresh(&event).to_json();
                 self.metrics.stored(&event.cluster);
                 self.log(&event, "accepted");
-                let observation = self.observation(&event, observation);
-                let event = Arc::new(event);
+                let observation = self.observation(&event, sequence, observation);
                 self.delivery.send(Message::Stored { event, budget, sequence, observation });
-                Ok((StatusCode::ACCEPTED, receipt(&view, Some(true))))
+                Ok((StatusCode::ACCEPTED, receipt))
             }
             Accepted::Known { sequence, observation, identical } => {
-                if let Some(observation) = self.observation(&event, observation) {
+                if let Some(observation) = self.observation(&event, sequence, observation) {
                     self.log(&event, "observed again");
                     self.delivery.send(Message::Observed { sequence, observation });
                 }
                 let view = self.outbox.view(event.key).await.ok().flatten();
-                let view = view.unwrap_or_else(|| fresh(&event, sequence));
-                Ok((StatusCode::OK, receipt(&view, Some(identical))))
+                let mut receipt = view.as_ref().map_or_else(|| Receipt::fresh(&event), Receipt::of);
+                receipt.identical = Some(identical);
+                Ok((StatusCode::OK, receipt.to_json()))
             }
         }
     }
@@ -244,7 +242,12 @@ impl Handler {
         }
     }
 
-    fn observation(&self, event: &NewEvent, number: Option<i64>) -> Option<StoredObservation> {
+    fn observation(
+        &self,
+        event: &NewEvent,
+        sequence: Sequence,
+        number: Option<i64>,
+    ) -> Option<StoredObservation> {
         let (number, report, place) = (number?, event.report.as_ref()?, event.place?);
         self.metrics.observed(report.phase);
         let observation = Observation {
@@ -253,7 +256,7 @@ impl Handler {
             finished_at: report.finished_at,
             received_at: event.received_at,
         };
-        Some(StoredObservation { number, place, observation })
+        Some(StoredObservation { number, sequence, place, observation })
     }
 
     fn log(&self, event: &NewEvent, what: &str) {
@@ -262,25 +265,6 @@ impl Handler {
         let env = stream.map(|stream| stream.env.as_str()).unwrap_or_default();
         let phase = event.phase().map(|phase| phase.as_str()).unwrap_or_default();
         tracing::info!(key = %event.key, cluster = %event.cluster, id = event.id, kind = event.kind, app, env, phase, "{what}");
-    }
-}
-
-/// What was stored a moment ago, without reading it again.
-fn fresh(event: &NewEvent, sequence: Sequence) -> View {
-    let status =
-        |(target, state): &(Target, TargetState)| (*target, TargetStatus::new(*state, event.received_at));
-    View {
-        sequence,
-        key: event.key,
-        cluster: event.cluster.clone(),
-        kind: event.kind.clone(),
-        id: event.id.clone(),
-        source: event.source.clone(),
-        report: event.report.clone(),
-        received_at: event.received_at,
-        bytes: event.body.len() as u64,
-        observations: u32::from(event.report.is_some()),
-        targets: event.targets.iter().map(status).collect(),
     }
 }
 
@@ -306,8 +290,8 @@ fn printable(text: &str) -> String {
     text.chars().take(100).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn json(status: StatusCode, value: &Value) -> Answer {
-    let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
+fn json(status: StatusCode, text: Vec<u8>) -> Answer {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

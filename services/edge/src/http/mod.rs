@@ -1,6 +1,7 @@
 //! The door: HTTP/1.1 over TLS, with our own accept loop.
 
 mod body;
+mod carried;
 mod handler;
 mod linger;
 mod listener;

@@ -2,6 +2,8 @@
 
 mod sqlite;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -45,8 +47,7 @@ pub(crate) struct NewEvent {
     pub report: Option<Report>,
     /// Of an event that reports a release.
     pub place: Option<Place>,
-    /// Its targets, each with the state in which it begins.
-    pub targets: Vec<(Target, TargetState)>,
+    pub targets: Vec<Target>,
 }
 
 impl NewEvent {
@@ -70,6 +71,7 @@ pub(crate) enum Accepted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredObservation {
     pub number: i64,
+    pub sequence: Sequence,
     pub place: Place,
     pub observation: Observation,
 }
@@ -174,12 +176,31 @@ pub(crate) struct StatusChange {
     pub tracked: Vec<i64>,
 }
 
+/// Something that delivery has decided and the outbox is to keep.
+#[derive(Debug, Clone)]
+pub(crate) enum Decision {
+    /// How far an event has come.
+    Status(Box<StatusChange>),
+    /// A verdict is handed over to DORA, and takes its place in the order.
+    HandOver(HandOver),
+    /// An event is overtaken by another observation of its release.
+    Replace(EventKey),
+}
+
+/// What became of decisions, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub handed_over: Vec<HandedOver>,
+    /// The overtaken events that were waiting for their verdict.
+    pub replaced: Vec<Sequence>,
+}
+
 /// A verdict that is handed over to DORA.
 #[derive(Debug, Clone)]
 pub(crate) struct HandOver {
-    pub release: ReleaseKey,
     pub verdict: Verdict,
-    /// The last observation that the verdict rests on.
+    /// The events that it rests on, and the last observation of them.
+    pub events: Vec<Sequence>,
     pub up_to: i64,
 }
 
@@ -229,7 +250,7 @@ pub(crate) struct Backlog {
 /// Where the outbox is kept. Every answer that promises something is given after it is durable.
 pub(crate) trait Outbox: Send + Sync + 'static {
     /// Stores an event, or an observation of a known one.
-    fn accept(&self, event: NewEvent) -> BoxFuture<'_, Result<Accepted, StoreError>>;
+    fn accept(&self, event: Arc<NewEvent>) -> BoxFuture<'_, Result<Accepted, StoreError>>;
     /// Whether an event is stored.
     fn knows(&self, key: EventKey) -> BoxFuture<'_, Result<bool, StoreError>>;
     /// Everything that is not final.
@@ -238,20 +259,8 @@ pub(crate) trait Outbox: Send + Sync + 'static {
     fn load(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<Loaded>, StoreError>>;
     /// One event as the backlog would hold it.
     fn open(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<OpenEvent>, StoreError>>;
-    /// Notes changes of status, all or none.
-    fn record(&self, changes: Vec<StatusChange>) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// Notes verdicts as handed over, in this order, and gives each its place. All or none.
-    fn hand_over(
-        &self,
-        verdicts: Vec<HandOver>,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Vec<HandedOver>, StoreError>>;
-    /// Notes that events are overtaken by another observation of their release. Answers which were waiting.
-    fn replace(
-        &self,
-        overtaken: Vec<EventKey>,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Vec<Sequence>, StoreError>>;
+    /// Keeps decisions in this order, all or none.
+    fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>>;
     /// Takes up dead targets of an event again, one or all. Answers which.
     fn replay(
         &self,

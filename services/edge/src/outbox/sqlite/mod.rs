@@ -18,8 +18,8 @@ use transponder_core::{EventKey, Target, Timestamp};
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{
-    Accepted, Backlog, Filter, HandOver, HandedOver, Loaded, NewEvent, OpenEvent, Outbox, Replayed, Sequence,
-    StatusChange, SweepBefore, View,
+    Accepted, Backlog, Decided, Decision, Filter, Loaded, NewEvent, OpenEvent, Outbox, Replayed, Sequence,
+    SweepBefore, View,
 };
 
 const SCHEMA: Schema = Schema { migrations: &[include_str!("schema.sql")] };
@@ -65,7 +65,7 @@ impl SqliteOutbox {
 }
 
 impl Outbox for SqliteOutbox {
-    fn accept(&self, event: NewEvent) -> BoxFuture<'_, Result<Accepted, StoreError>> {
+    fn accept(&self, event: Arc<NewEvent>) -> BoxFuture<'_, Result<Accepted, StoreError>> {
         Box::pin(self.writer.write(move |connection| write::accept(connection, &event)))
     }
 
@@ -85,24 +85,8 @@ impl Outbox for SqliteOutbox {
         Box::pin(self.read(move |connection| read::open(connection, sequence)))
     }
 
-    fn record(&self, changes: Vec<StatusChange>) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.writer.write(move |connection| write::record(connection, &changes)))
-    }
-
-    fn hand_over(
-        &self,
-        verdicts: Vec<HandOver>,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Vec<HandedOver>, StoreError>> {
-        Box::pin(self.writer.write(move |connection| write::hand_over(connection, &verdicts, at)))
-    }
-
-    fn replace(
-        &self,
-        overtaken: Vec<EventKey>,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Vec<Sequence>, StoreError>> {
-        Box::pin(self.writer.write(move |connection| write::replace(connection, &overtaken, at)))
+    fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>> {
+        Box::pin(self.writer.write(move |connection| write::decide(connection, &decisions, at)))
     }
 
     fn replay(

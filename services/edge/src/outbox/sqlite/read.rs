@@ -1,6 +1,6 @@
 //! What reads the outbox.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -8,9 +8,10 @@ use transponder_core::{ClusterName, EventKey, ReleaseKey, Report, StreamKey, Tar
 
 use super::{
     super::{Backlog, Filter, Loaded, OpenEvent, Place, Sequence, StoredObservation, TargetStatus, View},
-    rows::{DELIVERY, OBSERVATION, broken, delivery, event_key, json, observation, time},
+    rows::{OBSERVATION, STATUS, bits, broken, event_key, json, observation, status, time},
 };
 
+/// Of `event JOIN content`.
 const EVENT: &str = "sequence, key, cluster, kind, id, source, report, received_at, bytes, observations";
 
 pub(super) fn knows(connection: &Connection, key: EventKey) -> rusqlite::Result<bool> {
@@ -38,16 +39,16 @@ fn row_to_view(row: &Row<'_>) -> rusqlite::Result<View> {
 }
 
 fn targets_of(connection: &Connection, sequence: Sequence) -> rusqlite::Result<Vec<(Target, TargetStatus)>> {
-    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1");
+    let sql = format!("SELECT {STATUS} FROM status WHERE sequence = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut targets =
-        statement.query_map([sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+        statement.query_map([sequence], |row| status(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
     targets.sort_by_key(|(target, _)| *target);
     Ok(targets)
 }
 
 pub(super) fn view(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<View>> {
-    let sql = format!("SELECT {EVENT} FROM event WHERE key = ?1");
+    let sql = format!("SELECT {EVENT} FROM event JOIN content USING (sequence) WHERE key = ?1");
     let mut found = connection.prepare_cached(&sql)?.query_row([key.as_bytes()], row_to_view).optional()?;
     if let Some(view) = &mut found {
         view.targets = targets_of(connection, view.sequence)?;
@@ -56,16 +57,17 @@ pub(super) fn view(connection: &Connection, key: EventKey) -> rusqlite::Result<O
 }
 
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<View>> {
-    let dead = "sequence IN (SELECT sequence FROM delivery WHERE state = 'dead')";
-    let condition = match filter.state {
-        None => "1".to_owned(),
-        Some(TargetState::Dead) => dead.to_owned(),
-        Some(state) => {
-            format!("sequence IN (SELECT sequence FROM delivery WHERE state = '{state}')")
-        }
+    let in_state = |state: TargetState| match state {
+        // These have an index.
+        TargetState::Dead => "sequence IN (SELECT sequence FROM delivery WHERE state = 'dead')".to_owned(),
+        state => format!(
+            "EXISTS (SELECT 1 FROM status WHERE status.sequence = event.sequence AND state = '{state}')"
+        ),
     };
+    let condition = filter.state.map_or_else(|| "1".to_owned(), in_state);
     let sql = format!(
-        "SELECT {EVENT} FROM event WHERE (?1 IS NULL OR cluster = ?1) AND {condition} ORDER BY sequence DESC LIMIT ?2"
+        "SELECT {EVENT} FROM event JOIN content USING (sequence) \
+         WHERE (?1 IS NULL OR cluster = ?1) AND {condition} ORDER BY sequence DESC LIMIT ?2"
     );
     let mut views = connection
         .prepare(&sql)?
@@ -87,7 +89,7 @@ pub(super) fn load(connection: &Connection, sequence: Sequence) -> rusqlite::Res
     connection
         .prepare_cached(
             "SELECT key, content_type, body, received_at, report, id, source \
-             FROM event LEFT JOIN body USING (sequence) WHERE sequence = ?1",
+             FROM event JOIN content USING (sequence) WHERE sequence = ?1",
         )?
         .query_row([sequence], |row| {
             Ok(Loaded {
@@ -136,8 +138,7 @@ pub(super) fn open(connection: &Connection, sequence: Sequence) -> rusqlite::Res
          WHERE o.sequence = ?1 AND o.tracked = 0 ORDER BY o.number"
     );
     let mut statement = connection.prepare_cached(&sql)?;
-    open.untracked =
-        statement.query_map([sequence], |row| Ok(observation(row)?.1))?.collect::<rusqlite::Result<_>>()?;
+    open.untracked = statement.query_map([sequence], observation)?.collect::<rusqlite::Result<_>>()?;
     Ok(Some(open))
 }
 
@@ -150,8 +151,8 @@ pub(super) fn backlog(connection: &Connection) -> rusqlite::Result<Backlog> {
          WHERE e.final_at IS NULL AND o.tracked = 0 ORDER BY o.number"
     );
     for row in transaction.prepare(&sql)?.query_map([], observation)? {
-        let (sequence, observation) = row?;
-        untracked.entry(sequence).or_default().push(observation);
+        let stored = row?;
+        untracked.entry(stored.sequence).or_default().push(stored);
     }
     let sql = format!("SELECT {OPEN} FROM event WHERE final_at IS NULL ORDER BY sequence");
     let mut events = Vec::new();
@@ -161,15 +162,23 @@ pub(super) fn backlog(connection: &Connection) -> rusqlite::Result<Backlog> {
         open.untracked = untracked.remove(&open.sequence).unwrap_or_default();
         events.push(open);
     }
-    // Of releases with an open verdict, all that is not settled; of the others, a Syncing alone opens nothing.
     let sql = format!(
-        "SELECT {OBSERVATION} FROM observation o JOIN event e USING (sequence) WHERE o.settled = 0 \
-         AND o.release IN (SELECT p.release FROM observation p JOIN delivery d USING (sequence) \
-         WHERE p.settled = 0 AND p.phase <> 'Syncing' AND d.target = 'dora') ORDER BY o.number"
+        "SELECT {OBSERVATION}, e.targets & ?1 FROM observation o JOIN event e USING (sequence) \
+         WHERE o.settled = 0 ORDER BY o.number"
     );
-    let unsettled = transaction
+    let mut waiting = HashSet::new();
+    let mut unsettled = Vec::new();
+    for row in transaction
         .prepare(&sql)?
-        .query_map([], |row| Ok(observation(row)?.1))?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
+        .query_map([bits(&[Target::Dora])], |row| Ok((observation(row)?, row.get::<_, i64>(8)? != 0)))?
+    {
+        let (stored, for_dora) = row?;
+        if for_dora {
+            waiting.insert(stored.place.release);
+        }
+        unsettled.push(stored);
+    }
+    // Of releases with an open verdict, all that is not settled; of the others, a Syncing alone opens nothing.
+    unsettled.retain(|stored| waiting.contains(&stored.place.release));
     Ok(Backlog { events, unsettled })
 }

@@ -6,7 +6,7 @@ use transponder_core::{
     EventKey, Phase, ReleaseKey, StreamKey, Target, TargetState, Timestamp, settle::Observation,
 };
 
-use super::super::{Detail, Place, Sequence, StoredObservation, TargetStatus};
+use super::super::{Detail, Place, StoredObservation, TargetStatus};
 
 /// Nanoseconds since 1970: 64 bits hold the years 1678 to 2261, and the door lets no others in.
 pub(super) fn nanos(time: Timestamp) -> i64 {
@@ -39,11 +39,22 @@ pub(super) fn to_json<T: serde::Serialize>(value: &T) -> rusqlite::Result<String
     serde_json::to_string(value).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))
 }
 
-/// Columns of a delivery, from `first` on.
-pub(super) const DELIVERY: &str =
+/// What stands for targets in a row of an event.
+pub(super) fn bits(targets: &[Target]) -> i64 {
+    let bit = |target: &Target| match target {
+        Target::Broker => 1,
+        Target::Tracking => 2,
+        Target::Dora => 4,
+        Target::Span => 8,
+    };
+    targets.iter().map(bit).sum()
+}
+
+/// Columns of the view `status`, from `first` on.
+pub(super) const STATUS: &str =
     "target, state, attempts, updated_at, next_at, first_failed_at, code, error, detail";
 
-pub(super) fn delivery(row: &Row<'_>, first: usize) -> rusqlite::Result<(Target, TargetStatus)> {
+pub(super) fn status(row: &Row<'_>, first: usize) -> rusqlite::Result<(Target, TargetStatus)> {
     let target: String = row.get(first)?;
     let state: String = row.get(first + 1)?;
     let status = TargetStatus {
@@ -61,9 +72,9 @@ pub(super) fn delivery(row: &Row<'_>, first: usize) -> rusqlite::Result<(Target,
 
 /// Columns of an observation, its event's key included.
 pub(super) const OBSERVATION: &str =
-    "o.number, o.release, o.phase, o.finished_at, o.received_at, e.key, o.sequence, e.stream";
+    "o.number, e.release, o.phase, o.finished_at, o.received_at, e.key, o.sequence, e.stream";
 
-pub(super) fn observation(row: &Row<'_>) -> rusqlite::Result<(Sequence, StoredObservation)> {
+pub(super) fn observation(row: &Row<'_>) -> rusqlite::Result<StoredObservation> {
     let word: String = row.get(2)?;
     let observation = Observation {
         event: event_key(row, 5)?,
@@ -73,5 +84,5 @@ pub(super) fn observation(row: &Row<'_>) -> rusqlite::Result<(Sequence, StoredOb
     };
     let place =
         Place { release: ReleaseKey::from_bytes(row.get(1)?), stream: StreamKey::from_bytes(row.get(7)?) };
-    Ok((row.get(6)?, StoredObservation { number: row.get(0)?, place, observation }))
+    Ok(StoredObservation { number: row.get(0)?, sequence: row.get(6)?, place, observation })
 }

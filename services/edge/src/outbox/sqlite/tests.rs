@@ -3,7 +3,7 @@ use jiff::SignedDuration;
 use transponder_core::{Event, Phase, Target, TargetState, settle::Verdict};
 
 use super::*;
-use crate::outbox::{Detail, Place, TargetStatus};
+use crate::outbox::{Detail, HandOver, HandedOver, Place, StatusChange, TargetStatus};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -19,11 +19,7 @@ fn event(id: &str, chain: &str, phase: Phase, second: i64) -> NewEvent {
     );
     let parsed = Event::parse(body.as_bytes()).unwrap();
     let cluster = "c".parse().unwrap();
-    let waiting = TargetState::Waiting;
-    let mut targets = vec![(Target::Broker, TargetState::Stored), (Target::Tracking, TargetState::Stored)];
-    if phase.is_terminal() {
-        targets.extend([(Target::Dora, waiting), (Target::Span, waiting)]);
-    }
+    let targets = if phase.is_terminal() { &Target::ALL[..] } else { &[Target::Broker, Target::Tracking] };
     NewEvent {
         place: parsed.report.as_ref().map(|report| Place::from(&report.release)),
         key: parsed.key(&cluster),
@@ -36,8 +32,12 @@ fn event(id: &str, chain: &str, phase: Phase, second: i64) -> NewEvent {
         body: Bytes::from(body),
         received_at: at(second),
         report: parsed.report,
-        targets,
+        targets: targets.to_vec(),
     }
+}
+
+async fn accept(outbox: &SqliteOutbox, event: NewEvent) -> Accepted {
+    outbox.accept(Arc::new(event)).await.unwrap()
 }
 
 fn verdict(event: &NewEvent, first: i64) -> Verdict {
@@ -50,18 +50,25 @@ fn verdict(event: &NewEvent, first: i64) -> Verdict {
     }
 }
 
-fn hand_over(event: &NewEvent, first: i64, up_to: i64) -> HandOver {
-    HandOver { release: event.place.unwrap().release, verdict: verdict(event, first), up_to }
+async fn hand_over(
+    outbox: &SqliteOutbox,
+    event: &NewEvent,
+    first: i64,
+    (sequence, up_to): (Sequence, i64),
+    second: i64,
+) -> HandedOver {
+    let verdict = HandOver { verdict: verdict(event, first), events: vec![sequence], up_to };
+    let decided = outbox.decide(vec![Decision::HandOver(verdict)], at(second)).await.unwrap();
+    decided.handed_over.into_iter().next().unwrap()
 }
 
 async fn finish(outbox: &SqliteOutbox, sequence: Sequence, state: TargetState, second: i64) {
-    let change = |target| StatusChange {
-        sequence,
-        target,
-        status: TargetStatus::new(state, at(second)),
-        tracked: Vec::new(),
+    let status = TargetStatus::new(state, at(second));
+    let change = |target| {
+        let change = StatusChange { sequence, target, status: status.clone(), tracked: Vec::new() };
+        Decision::Status(Box::new(change))
     };
-    outbox.record(Target::ALL.map(change).to_vec()).await.unwrap();
+    outbox.decide(Target::ALL.map(change).to_vec(), at(second)).await.unwrap();
 }
 
 #[tokio::test]
@@ -69,15 +76,15 @@ async fn an_event_is_new_once_then_known_and_its_key_is_taken() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let first = event("a", "c-1", Phase::Failed, 1);
-    let Accepted::New { sequence, observation: Some(_) } = outbox.accept(first.clone()).await.unwrap() else {
+    let Accepted::New { sequence, observation: Some(_) } = accept(&outbox, first.clone()).await else {
         panic!("it is new")
     };
-    let again = outbox.accept(first.clone()).await.unwrap();
+    let again = accept(&outbox, first.clone()).await;
     assert_eq!(again, Accepted::Known { sequence, observation: None, identical: true });
-    let later = outbox.accept(event("a", "c-1", Phase::Failed, 2)).await.unwrap();
+    let later = accept(&outbox, event("a", "c-1", Phase::Failed, 2)).await;
     assert!(matches!(later, Accepted::Known { observation: Some(_), identical: false, .. }), "{later:?}");
     for other in [event("a", "c-2", Phase::Failed, 1), event("a", "c-1", Phase::Succeeded, 1)] {
-        assert_eq!(outbox.accept(other).await.unwrap(), Accepted::Conflict);
+        assert_eq!(accept(&outbox, other).await, Accepted::Conflict);
     }
     assert!(outbox.knows(first.key).await.unwrap());
     let loaded = outbox.load(sequence).await.unwrap().unwrap();
@@ -89,7 +96,7 @@ async fn of_many_observations_the_first_and_last_sixteen_are_kept_and_all_are_co
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     for second in 0..50 {
-        outbox.accept(event("a", "c-1", Phase::Failed, second)).await.unwrap();
+        accept(&outbox, event("a", "c-1", Phase::Failed, second)).await;
     }
     let backlog = outbox.backlog().await.unwrap();
     let kept: Vec<_> = backlog.unsettled.iter().map(|o| o.observation.finished_at).collect();
@@ -104,14 +111,14 @@ async fn a_verdict_keeps_its_place_over_a_restart_and_takes_up_an_undelivered_on
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let failed = event("a", "c-1", Phase::Failed, 10);
-    let Accepted::New { observation: Some(number), .. } = outbox.accept(failed.clone()).await.unwrap() else {
+    let Accepted::New { sequence, observation: Some(number) } = accept(&outbox, failed.clone()).await else {
         panic!("it is new")
     };
-    let handed = outbox.hand_over(vec![hand_over(&failed, 5, number)], at(11)).await.unwrap();
-    assert_eq!((handed.len(), handed[0].order), (1, 1));
-    outbox.accept(event("a", "c-1", Phase::Failed, 20)).await.unwrap();
-    let again = outbox.hand_over(vec![hand_over(&failed, 20, i64::MAX)], at(21)).await.unwrap();
-    assert_eq!((again[0].order, again[0].verdict.first_finished_at), (2, at(5)));
+    let handed = hand_over(&outbox, &failed, 5, (sequence, number), 11).await;
+    assert_eq!(handed.order, 1);
+    accept(&outbox, event("a", "c-1", Phase::Failed, 20)).await;
+    let again = hand_over(&outbox, &failed, 20, (sequence, i64::MAX), 21).await;
+    assert_eq!((again.order, again.verdict.first_finished_at), (2, at(5)));
     drop(outbox);
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let backlog = outbox.backlog().await.unwrap();
@@ -126,13 +133,11 @@ async fn an_event_that_was_final_is_open_again_when_it_is_observed_again() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let failed = event("a", "c-1", Phase::Failed, 10);
-    let Accepted::New { sequence, .. } = outbox.accept(failed.clone()).await.unwrap() else {
-        panic!("it is new")
-    };
-    outbox.hand_over(vec![hand_over(&failed, 10, i64::MAX)], at(11)).await.unwrap();
+    let Accepted::New { sequence, .. } = accept(&outbox, failed.clone()).await else { panic!("it is new") };
+    hand_over(&outbox, &failed, 10, (sequence, i64::MAX), 11).await;
     finish(&outbox, sequence, TargetState::Delivered, 12).await;
     assert!(outbox.backlog().await.unwrap().events.is_empty());
-    outbox.accept(event("a", "c-1", Phase::Failed, 20)).await.unwrap();
+    accept(&outbox, event("a", "c-1", Phase::Failed, 20)).await;
     let open = outbox.open(sequence).await.unwrap().unwrap();
     let states: Vec<_> = open.targets.iter().map(|(target, status)| (*target, status.state)).collect();
     let expected = [
@@ -149,21 +154,19 @@ async fn the_end_of_a_call_does_not_end_what_came_in_while_it_was_out() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let failed = event("a", "c-1", Phase::Failed, 1);
-    let Accepted::New { sequence, observation: Some(first) } = outbox.accept(failed.clone()).await.unwrap()
-    else {
+    let Accepted::New { sequence, observation: Some(first) } = accept(&outbox, failed.clone()).await else {
         panic!("it is new")
     };
-    let out = outbox.hand_over(vec![hand_over(&failed, 1, first)], at(2)).await.unwrap().remove(0);
+    let out = hand_over(&outbox, &failed, 1, (sequence, first), 2).await;
     let later = event("a", "c-1", Phase::Failed, 3);
-    let Accepted::Known { observation: Some(second), .. } = outbox.accept(later.clone()).await.unwrap()
-    else {
+    let Accepted::Known { observation: Some(second), .. } = accept(&outbox, later.clone()).await else {
         panic!("it is an observation")
     };
-    let newer = outbox.hand_over(vec![hand_over(&later, 1, second)], at(4)).await.unwrap().remove(0);
+    let newer = hand_over(&outbox, &later, 1, (sequence, second), 4).await;
     let delivered = |target, detail, tracked| {
         let mut status = TargetStatus::new(TargetState::Delivered, at(5));
         status.detail = detail;
-        StatusChange { sequence, target, status, tracked }
+        Decision::Status(Box::new(StatusChange { sequence, target, status, tracked }))
     };
     let dora = Detail::Verdict { order: out.order, verdict: out.verdict };
     let both = [
@@ -172,7 +175,7 @@ async fn the_end_of_a_call_does_not_end_what_came_in_while_it_was_out() {
         delivered(Target::Broker, Detail::None, Vec::new()),
         delivered(Target::Span, Detail::None, Vec::new()),
     ];
-    outbox.record(both.to_vec()).await.unwrap();
+    outbox.decide(both.to_vec(), at(5)).await.unwrap();
     let open = outbox.backlog().await.unwrap().events.remove(0);
     let of = |target| &open.targets.iter().find(|(t, _)| *t == target).unwrap().1;
     assert_eq!(of(Target::Tracking).state, TargetState::Stored);
@@ -188,7 +191,7 @@ async fn bytes_go_first_then_delivered_events_then_dead_ones_and_open_ones_never
     let mut sequences = Vec::new();
     for (id, state) in [("a", TargetState::Delivered), ("b", TargetState::Dead), ("d", TargetState::Retrying)]
     {
-        let accepted = outbox.accept(event(id, id, Phase::Succeeded, 0)).await.unwrap();
+        let accepted = accept(&outbox, event(id, id, Phase::Succeeded, 0)).await;
         let Accepted::New { sequence, .. } = accepted else { panic!("it is new") };
         finish(&outbox, sequence, state, 0).await;
         sequences.push(sequence);
@@ -218,14 +221,14 @@ async fn a_dead_target_is_replayed_and_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();
     let succeeded = event("a", "c-1", Phase::Succeeded, 0);
-    let Accepted::New { sequence, .. } = outbox.accept(succeeded.clone()).await.unwrap() else {
+    let Accepted::New { sequence, .. } = accept(&outbox, succeeded.clone()).await else {
         panic!("it is new")
     };
     finish(&outbox, sequence, TargetState::Dead, 1).await;
     let replayed = outbox.replay(succeeded.key, Some(Target::Broker), at(2)).await.unwrap();
     assert_eq!(replayed, Some((sequence, vec![Target::Broker])));
     let rest = outbox.replay(succeeded.key, None, at(3)).await.unwrap();
-    assert_eq!(rest, Some((sequence, vec![Target::Dora, Target::Span, Target::Tracking])));
+    assert_eq!(rest, Some((sequence, vec![Target::Tracking, Target::Dora, Target::Span])));
     let unknown = event("z", "z", Phase::Failed, 0).key;
     assert_eq!(outbox.replay(unknown, None, at(4)).await.unwrap(), None);
 }

@@ -5,9 +5,10 @@ use transponder_core::{EventKey, Target, TargetState, Timestamp};
 
 use super::{
     super::{
-        Accepted, Detail, HandOver, HandedOver, NewEvent, Sequence, StatusChange, SweepBefore, TargetStatus,
+        Accepted, Decided, Decision, Detail, HandOver, HandedOver, NewEvent, Sequence, StatusChange,
+        SweepBefore, TargetStatus,
     },
-    rows::{DELIVERY, delivery, nanos, to_json},
+    rows::{STATUS, bits, nanos, status, to_json},
 };
 
 /// Observations of an event that are kept: the first and the last so many.
@@ -46,7 +47,7 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
     connection
         .prepare_cached(
             "INSERT INTO event (key, cluster, kind, source, id, content_type, digest, bytes, received_at, release, \
-             stream, phase, report, observations) \
+             stream, phase, targets, observations) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![
@@ -62,34 +63,27 @@ fn insert(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Sequenc
             event.place.map(|place| *place.release.as_bytes()),
             event.place.map(|place| *place.stream.as_bytes()),
             event.phase().map(|phase| phase.as_str()),
-            report,
+            bits(&event.targets),
             // The first one comes with the event.
-            event.report.is_some() && event.place.is_some(),
+            event.report.is_some(),
         ])?;
     let sequence = connection.last_insert_rowid();
     connection
-        .prepare_cached("INSERT INTO body (sequence, body) VALUES (?1, ?2)")?
-        .execute(params![sequence, event.body.as_ref()])?;
-    let mut add = connection.prepare_cached(
-        "INSERT INTO delivery (sequence, target, state, updated_at) VALUES (?1, ?2, ?3, ?4)",
-    )?;
-    for (target, state) in &event.targets {
-        add.execute(params![sequence, target.as_str(), state.as_str(), nanos(event.received_at)])?;
-    }
+        .prepare_cached("INSERT INTO content (sequence, report, body) VALUES (?1, ?2, ?3)")?
+        .execute(params![sequence, report, event.body.as_ref()])?;
     Ok(sequence)
 }
 
 /// Keeps a finish time that is not known yet of the event; answers its number.
 fn keep(connection: &Connection, sequence: Sequence, event: &NewEvent) -> rusqlite::Result<Option<i64>> {
-    let (Some(report), Some(place)) = (&event.report, event.place) else { return Ok(None) };
+    let Some(report) = &event.report else { return Ok(None) };
     let added = connection
         .prepare_cached(
-            "INSERT INTO observation (sequence, release, phase, finished_at, received_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+            "INSERT INTO observation (sequence, phase, finished_at, received_at) \
+             VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
         )?
         .execute(params![
             sequence,
-            place.release.as_bytes(),
             report.phase.as_str(),
             nanos(report.finished_at),
             nanos(event.received_at),
@@ -127,35 +121,53 @@ fn reopen(connection: &Connection, sequence: Sequence) -> rusqlite::Result<()> {
     conclude(connection, sequence, None)
 }
 
-/// Notes whether anything of the event is still open. Its row holds the report and is not written when nothing changes.
+/// Notes whether anything of the event is still open. Its row is not written when nothing changes.
 fn conclude(connection: &Connection, sequence: Sequence, at: Option<Timestamp>) -> rusqlite::Result<()> {
-    connection
+    let open: bool = connection
         .prepare_cached(
-            "UPDATE event SET final_at = CASE WHEN EXISTS (SELECT 1 FROM delivery WHERE sequence = ?1 \
-             AND state NOT IN ('delivered', 'replaced', 'dead')) THEN NULL ELSE coalesce(?2, final_at) END \
-             WHERE sequence = ?1 AND (final_at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM delivery \
-             WHERE sequence = ?1 AND state NOT IN ('delivered', 'replaced', 'dead')))",
+            "SELECT EXISTS (SELECT 1 FROM status WHERE sequence = ?1 AND state NOT IN ('delivered', 'replaced', 'dead'))",
         )?
-        .execute(params![sequence, at.map(nanos)])?;
+        .query_row([sequence], |row| row.get(0))?;
+    let sql = if open {
+        "UPDATE event SET final_at = NULL WHERE sequence = ?1 AND final_at IS NOT NULL AND ?2 IS ?2"
+    } else {
+        "UPDATE event SET final_at = coalesce(?2, final_at) WHERE sequence = ?1"
+    };
+    connection.prepare_cached(sql)?.execute(params![sequence, at.map(nanos)])?;
     Ok(())
 }
 
-pub(super) fn record(connection: &Connection, changes: &[StatusChange]) -> rusqlite::Result<()> {
-    for change in changes {
-        let mut tracked =
-            connection.prepare_cached("UPDATE observation SET tracked = 1 WHERE number = ?1")?;
-        for number in &change.tracked {
-            tracked.execute([number])?;
+pub(super) fn decide(
+    connection: &Connection,
+    decisions: &[Decision],
+    at: Timestamp,
+) -> rusqlite::Result<Decided> {
+    let mut decided = Decided::default();
+    for decision in decisions {
+        match decision {
+            Decision::Status(change) => record(connection, change)?,
+            Decision::HandOver(verdict) => decided.handed_over.extend(hand_over(connection, verdict, at)?),
+            Decision::Replace(key) => decided.replaced.extend(replace(connection, *key, at)?),
         }
-        // What came in while the call was out is still to be told: its end is not the event's.
-        match overtaken_by(connection, change)? {
-            Some(Overtaken::Observation) => {
-                let status = TargetStatus { state: TargetState::Stored, ..change.status.clone() };
-                set_status(connection, change.sequence, change.target, &status)?;
-            }
-            Some(Overtaken::Verdict) => {}
-            None => set_status(connection, change.sequence, change.target, &change.status)?,
+    }
+    Ok(decided)
+}
+
+fn record(connection: &Connection, change: &StatusChange) -> rusqlite::Result<()> {
+    let mut tracked = connection.prepare_cached("UPDATE observation SET tracked = 1 WHERE number = ?1")?;
+    for number in &change.tracked {
+        tracked.execute([number])?;
+    }
+    // What came in while the call was out is still to be told: its end is not the event's.
+    match overtaken_by(connection, change)? {
+        Some(Overtaken::Observation) => {
+            let status = TargetStatus { state: TargetState::Stored, ..change.status.clone() };
+            set_status(connection, change.sequence, change.target, &status)?;
         }
+        Some(Overtaken::Verdict) => {}
+        None => set_status(connection, change.sequence, change.target, &change.status)?,
+    }
+    if !change.status.state.is_open() {
         conclude(connection, change.sequence, Some(change.status.updated_at))?;
     }
     Ok(())
@@ -179,10 +191,10 @@ fn overtaken_by(connection: &Connection, change: &StatusChange) -> rusqlite::Res
             Ok(newer.then_some(Overtaken::Observation))
         }
         (Target::Dora, Detail::Verdict { order, .. }) => {
-            let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1 AND target = 'dora'");
+            let sql = format!("SELECT {STATUS} FROM status WHERE sequence = ?1 AND target = 'dora'");
             let stored = connection
                 .prepare_cached(&sql)?
-                .query_row([change.sequence], |row| Ok(delivery(row, 0)?.1))
+                .query_row([change.sequence], |row| Ok(status(row, 0)?.1))
                 .optional()?;
             let newer =
                 matches!(stored.map(|s| s.detail), Some(Detail::Verdict { order: o, .. }) if o > *order);
@@ -204,8 +216,8 @@ fn set_status(
     };
     connection
         .prepare_cached(
-            "UPDATE delivery SET state = ?3, attempts = ?4, updated_at = ?5, next_at = ?6, first_failed_at = ?7, \
-             code = ?8, error = ?9, detail = ?10 WHERE sequence = ?1 AND target = ?2",
+            "INSERT OR REPLACE INTO delivery (sequence, target, state, attempts, updated_at, next_at, \
+             first_failed_at, code, error, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?
         .execute(params![
             sequence,
@@ -222,42 +234,42 @@ fn set_status(
     Ok(())
 }
 
-pub(super) fn hand_over(
+fn hand_over(
     connection: &Connection,
-    verdicts: &[HandOver],
+    HandOver { verdict, events, up_to }: &HandOver,
     at: Timestamp,
-) -> rusqlite::Result<Vec<HandedOver>> {
-    let mut handed = Vec::with_capacity(verdicts.len());
-    for HandOver { release, verdict, up_to } in verdicts {
+) -> rusqlite::Result<Option<HandedOver>> {
+    for sequence in events {
         connection
             .prepare_cached(
-                "UPDATE observation SET settled = 1 WHERE release = ?1 AND settled = 0 AND number <= ?2",
+                "UPDATE observation SET settled = 1 WHERE sequence = ?1 AND settled = 0 AND number <= ?2",
             )?
-            .execute(params![release.as_bytes(), up_to])?;
-        let Some((sequence, before)) = dora_status(connection, verdict.event)? else { continue };
-        let mut verdict = verdict.clone();
-        // A verdict of the same event that DORA has not taken yet becomes part of this one.
-        if let (Detail::Verdict { verdict: earlier, .. }, false) = (&before.detail, before.state.is_final()) {
-            verdict.first_finished_at = verdict.first_finished_at.min(earlier.first_finished_at);
-        }
-        let order = next_order(connection)?;
-        let mut status = TargetStatus::new(TargetState::Stored, at);
-        status.detail = Detail::Verdict { order, verdict: verdict.clone() };
-        set_status(connection, sequence, Target::Dora, &status)?;
-        conclude(connection, sequence, None)?;
-        handed.push(HandedOver { sequence, order, verdict });
+            .execute([sequence, up_to])?;
     }
-    Ok(handed)
+    let Some((sequence, before)) = dora_status(connection, verdict.event)? else { return Ok(None) };
+    let mut verdict = verdict.clone();
+    // A verdict of the same event that DORA has not taken yet becomes part of this one.
+    if let (Detail::Verdict { verdict: earlier, .. }, false) = (&before.detail, before.state.is_final()) {
+        verdict.first_finished_at = verdict.first_finished_at.min(earlier.first_finished_at);
+    }
+    let order = next_order(connection)?;
+    let mut status = TargetStatus::new(TargetState::Stored, at);
+    status.detail = Detail::Verdict { order, verdict: verdict.clone() };
+    set_status(connection, sequence, Target::Dora, &status)?;
+    if !before.state.is_open() {
+        conclude(connection, sequence, None)?;
+    }
+    Ok(Some(HandedOver { sequence, order, verdict }))
 }
 
 fn dora_status(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<(Sequence, TargetStatus)>> {
     let sql = format!(
-        "SELECT sequence, {DELIVERY} FROM delivery WHERE target = 'dora' \
+        "SELECT sequence, {STATUS} FROM status WHERE target = 'dora' \
          AND sequence = (SELECT sequence FROM event WHERE key = ?1)"
     );
     connection
         .prepare_cached(&sql)?
-        .query_row([key.as_bytes()], |row| Ok((row.get(0)?, delivery(row, 1)?.1)))
+        .query_row([key.as_bytes()], |row| Ok((row.get(0)?, status(row, 1)?.1)))
         .optional()
 }
 
@@ -270,21 +282,14 @@ fn next_order(connection: &Connection) -> rusqlite::Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-pub(super) fn replace(
-    connection: &Connection,
-    overtaken: &[EventKey],
-    at: Timestamp,
-) -> rusqlite::Result<Vec<Sequence>> {
-    let mut replaced = Vec::new();
-    for key in overtaken {
-        let Some((sequence, status)) = dora_status(connection, *key)? else { continue };
-        if status.state == TargetState::Waiting {
-            set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
-            conclude(connection, sequence, Some(at))?;
-            replaced.push(sequence);
-        }
+fn replace(connection: &Connection, key: EventKey, at: Timestamp) -> rusqlite::Result<Option<Sequence>> {
+    let Some((sequence, status)) = dora_status(connection, key)? else { return Ok(None) };
+    if status.state != TargetState::Waiting {
+        return Ok(None);
     }
-    Ok(replaced)
+    set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
+    conclude(connection, sequence, Some(at))?;
+    Ok(Some(sequence))
 }
 
 pub(super) fn replay(
@@ -298,10 +303,10 @@ pub(super) fn replay(
         .query_row([key.as_bytes()], |row| row.get(0))
         .optional()?;
     let Some(sequence) = sequence else { return Ok(None) };
-    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE sequence = ?1 AND state = 'dead'");
+    let sql = format!("SELECT {STATUS} FROM status WHERE sequence = ?1 AND state = 'dead'");
     let mut statement = connection.prepare_cached(&sql)?;
     let dead =
-        statement.query_map([sequence], |row| delivery(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+        statement.query_map([sequence], |row| status(row, 0))?.collect::<rusqlite::Result<Vec<_>>>()?;
     let mut replayed = Vec::new();
     for (dead, before) in dead {
         if target.is_none_or(|wanted| wanted == dead) {
@@ -324,7 +329,9 @@ pub(super) fn sweep(connection: &Connection, before: &SweepBefore) -> rusqlite::
         .query_map(params![nanos(before.bodies), SWEEP], |row| row.get::<_, Sequence>(0))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for sequence in &stale {
-        connection.prepare_cached("DELETE FROM body WHERE sequence = ?1")?.execute([sequence])?;
+        connection
+            .prepare_cached("UPDATE content SET body = NULL WHERE sequence = ?1")?
+            .execute([sequence])?;
         connection
             .prepare_cached("UPDATE event SET body_kept = 0 WHERE sequence = ?1")?
             .execute([sequence])?;
@@ -339,7 +346,7 @@ pub(super) fn sweep(connection: &Connection, before: &SweepBefore) -> rusqlite::
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for sequence in &forgotten {
-        for table in ["event", "body", "delivery", "observation"] {
+        for table in ["event", "content", "delivery", "observation"] {
             connection
                 .prepare_cached(&format!("DELETE FROM {table} WHERE sequence = ?1"))?
                 .execute([sequence])?;
