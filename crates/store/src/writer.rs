@@ -187,7 +187,13 @@ impl Work {
     /// commit left behind is then known to SQLite, and to those who read again.
     fn fail(&mut self, batch: &mut Vec<Box<dyn Change>>, error: &rusqlite::Error) {
         let problem = StoreError::unavailable("write", error);
-        tracing::error!(file = %self.database.path().display(), %error, changes = batch.len(), "commit failed");
+        let (file, changes) = (self.database.path().display(), batch.len());
+        // A disk that stays full is said once: each caller has the error, and readiness shows it.
+        if self.report.borrow().problem.as_ref() == Some(&problem) {
+            tracing::debug!(%file, %error, changes, "commit failed again");
+        } else {
+            tracing::error!(%file, %error, changes, "commit failed");
+        }
         self.report_problem(Some(problem.clone()));
         for change in batch.drain(..) {
             change.finish(Err(problem.clone()));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use transponder_core::{Target, TargetState, Timestamp};
+use transponder_store::StoreError;
 
 use super::{
     Message,
@@ -110,10 +111,16 @@ impl State {
         self.reopening.insert(sequence, false);
         let (outbox, delivery) = (self.engine.outbox.clone(), self.delivery.clone());
         tokio::spawn(async move {
-            let event = outbox.open(sequence).await.unwrap_or_else(|error| {
-                tracing::error!(%error, sequence, "an event cannot be read; it is taken up at the next start");
-                None
-            });
+            let event = loop {
+                match outbox.open(sequence).await {
+                    Ok(event) => break event,
+                    Err(StoreError::Closed) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, sequence, "an event cannot be read; it is read again")
+                    }
+                }
+                tokio::time::sleep(REREAD).await;
+            };
             delivery.send(Message::Opened(sequence, event.map(Box::new)));
         });
     }

@@ -48,7 +48,7 @@ pub(crate) enum Message {
     HandedOver(Vec<HandedOver>),
     /// Events wait for no verdict any more.
     Replaced(Vec<Sequence>),
-    /// An event was read that is open again; `None` when it could not be.
+    /// An event was read that is open again; `None` when it is forgotten.
     Opened(Sequence, Option<Box<OpenEvent>>),
     /// Dead targets of an event are to be tried again.
     Replayed(Box<OpenEvent>, Vec<Target>),
