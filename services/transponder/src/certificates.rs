@@ -12,6 +12,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use transponder_core::ServiceName;
+use transponder_runtime::tls;
 
 use crate::files::{make_directory, read, write_private, write_public};
 
@@ -69,12 +70,15 @@ impl Authority {
         &self.certificate
     }
 
-    /// Issues a certificate and writes it as `<name>.crt` and `<name>.key`.
+    /// Issues a certificate and writes it as `<name>.crt` and `<name>.key`. It keeps the names of the one that it
+    /// replaces: who renews need not know them all.
     ///
     /// # Errors
     /// When a name is none, or a file cannot be written.
-    pub fn issue(&self, directory: &Path, name: &str, leaf: &Leaf<'_>) -> anyhow::Result<()> {
-        let mut params = params(leaf.common_name, leaf.names, leaf.validity)?;
+    pub fn issue(&self, directory: &Path, name: &str, leaf: &Leaf<'_>) -> anyhow::Result<Issued> {
+        let (certificate, key) = paths(directory, name);
+        let issued_names = Issued::new(name, leaf.names, names_of(&certificate));
+        let mut params = params(leaf.common_name, &issued_names.names, leaf.validity)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         if let Some(uri) = &leaf.uri {
@@ -84,11 +88,42 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let pair = KeyPair::generate()?;
         let issued = params.signed_by(&pair, &self.issuer)?;
-        let (certificate, key) = paths(directory, name);
         // A watcher that sees the new key with the old certificate keeps the last good pair until both are there.
         write_private(&key, pair.serialize_pem().as_bytes())?;
-        write_public(&certificate, issued.pem().as_bytes())
+        write_public(&certificate, issued.pem().as_bytes())?;
+        Ok(issued_names)
     }
+}
+
+/// For which names a certificate was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// Its file's name without the ending.
+    pub name: String,
+    /// All its DNS names and addresses.
+    pub names: Vec<String>,
+    /// Those among them that nobody asked for: they stood in the certificate before.
+    pub kept: Vec<String>,
+}
+
+impl Issued {
+    fn new(name: &str, asked: &[String], before: Vec<String>) -> Self {
+        let among = |names: &[String], name: &str| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+        let kept: Vec<String> = before.into_iter().filter(|name| !among(asked, name)).collect();
+        let mut names = Vec::new();
+        for name in asked.iter().chain(&kept) {
+            if !among(&names, name) {
+                names.push(name.clone());
+            }
+        }
+        Self { name: name.to_owned(), names, kept }
+    }
+}
+
+/// The names of the certificate in a file; none where there is none that can be read.
+fn names_of(certificate: &Path) -> Vec<String> {
+    let chain = tls::load_certificates(certificate).unwrap_or_default();
+    chain.first().and_then(|leaf| tls::facts(leaf).ok()).map(|facts| facts.names).unwrap_or_default()
 }
 
 fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -146,15 +181,16 @@ pub enum Choice {
 }
 
 impl MeshCertificates<'_> {
-    /// Writes `ca.crt`, `ca.key` and the certificate and key of each service.
+    /// Writes `ca.crt`, `ca.key` and the certificate and key of each service; answers for which names.
     ///
     /// # Errors
     /// When a name is none, or a file cannot be written.
-    pub fn write(&self) -> anyhow::Result<()> {
+    pub fn write(&self) -> anyhow::Result<Vec<Issued>> {
         if self.authority == Choice::New {
             retire(self.directory)?;
         }
         let authority = Authority::open(self.directory, "ca")?;
+        let mut issued = Vec::new();
         for service in ServiceName::ALL {
             let names: Vec<String> = std::iter::once(service.as_str())
                 .chain(LOCAL_NAMES)
@@ -167,11 +203,10 @@ impl MeshCertificates<'_> {
                 uri: Some(service.spiffe_id(self.trust_domain)),
                 validity: self.validity,
             };
-            authority
-                .issue(self.directory, service.as_str(), &leaf)
-                .with_context(|| format!("certificate of {service}"))?;
+            let written = authority.issue(self.directory, service.as_str(), &leaf);
+            issued.push(written.with_context(|| format!("certificate of {service}"))?);
         }
-        Ok(())
+        Ok(issued)
     }
 }
 
@@ -192,7 +227,7 @@ fn retire(directory: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a name is none, or a file cannot be written.
-pub fn write_edge(directory: &Path, names: &[String], validity: Duration) -> anyhow::Result<()> {
+pub fn write_edge(directory: &Path, names: &[String], validity: Duration) -> anyhow::Result<Issued> {
     let authority = Authority::open(directory, "edge-ca")?;
     let names: Vec<String> =
         LOCAL_NAMES.into_iter().map(str::to_owned).chain(names.iter().cloned()).collect();
@@ -244,6 +279,24 @@ mod tests {
         assert_eq!(read(&directory.path().join("ca-previous.crt")).unwrap(), first);
         assert_eq!(config.ca_files().len(), 2);
         mesh::check(ServiceName::Edge, &config).unwrap();
+    }
+
+    #[test]
+    fn a_renewed_certificate_keeps_its_names_and_gets_those_that_are_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let renew = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            write_edge(directory.path(), &names, YEAR).unwrap()
+        };
+        assert_eq!(renew(&["relay.example", "fd00::1"]).kept, Vec::<String>::new());
+        let second = renew(&["Relay.example", "other.example"]);
+        assert_eq!(second.kept, ["fd00::1"]);
+        let third = renew(&[]);
+        assert_eq!(third.kept, ["Relay.example", "other.example", "fd00::1"]);
+        assert_eq!(third.names, names_of(&directory.path().join("edge.crt")));
+        // The way to drop one: the certificate before is not there to keep it.
+        fs::remove_file(directory.path().join("edge.crt")).unwrap();
+        assert_eq!(renew(&["relay.example"]).names, ["localhost", "127.0.0.1", "::1", "relay.example"]);
     }
 
     #[test]

@@ -250,6 +250,23 @@ fn certificates_are_made_for_the_names_that_are_asked_for() {
 }
 
 #[test]
+fn renewal_keeps_the_names_that_an_installation_was_made_for_and_says_so() {
+    let bench = Bench::new();
+    bench.ok(&["init", "i", "--names", "relay.dev.example,10.1.2.3"]);
+    bench.ok(&["cluster", "add", "upper", "--url", "https://relay.dev.example:8443"]);
+    let edge = bench.ok(&["edge-certs", "--directory", "i/edge", "--names", "new.example"]);
+    assert!(
+        edge.contains("edge.crt is for localhost, 127.0.0.1, ::1, new.example, relay.dev.example, 10.1.2.3"),
+        "{edge}"
+    );
+    assert!(edge.contains("kept from the one before: relay.dev.example, 10.1.2.3"), "{edge}");
+    let mesh = bench.ok(&["mesh-certs", "--directory", "i/mesh"]);
+    assert!(mesh.contains("forwarder.crt is for forwarder, localhost, 127.0.0.1, ::1, relay.dev"), "{mesh}");
+    let doctor = bench.ok(&["doctor", "--offline"]);
+    assert!(doctor.contains("0 wrong"), "{doctor}");
+}
+
+#[test]
 fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     let bench = Bench::installed();
     bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);

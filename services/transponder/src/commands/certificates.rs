@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use crate::{
-    certificates::{Choice, MeshCertificates, write_edge},
+    certificates::{Choice, Issued, MeshCertificates, write_edge},
     cli::Globals,
     config,
     output::print,
@@ -15,7 +15,7 @@ pub struct CertificateArgs {
     /// Where to write; made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub directory: PathBuf,
-    /// DNS names and addresses beside localhost, 127.0.0.1 and ::1.
+    /// DNS names and addresses beside localhost, 127.0.0.1, ::1 and those of the certificate that is replaced.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub names: Vec<String>,
     /// How many days the certificates are valid.
@@ -54,7 +54,7 @@ pub struct EdgeCertsArgs {
 /// When the configuration cannot be used, a name is none, or a file cannot be written.
 pub fn mesh(globals: &Globals, args: MeshCertsArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = config::load(globals)?;
-    MeshCertificates {
+    let issued = MeshCertificates {
         directory: &args.common.directory,
         trust_domain: &config.mesh.trust_domain,
         names: &args.common.names,
@@ -66,7 +66,8 @@ pub fn mesh(globals: &Globals, args: MeshCertsArgs) -> anyhow::Result<ExitCode> 
     print(&format!(
         "wrote ca.crt and the certificate and key of each service to {directory}\n\
          use them with mesh.directory = \"{directory}\"; running services take them over by themselves\n\
-         ca.key signs identities of the mesh: no service needs it, keep it elsewhere\n"
+         ca.key signs identities of the mesh: no service needs it, keep it elsewhere\n{}",
+        issued.iter().map(names).collect::<String>()
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -77,12 +78,22 @@ pub fn mesh(globals: &Globals, args: MeshCertsArgs) -> anyhow::Result<ExitCode> 
 /// When a name is none, or a file cannot be written.
 pub fn edge(args: EdgeCertsArgs) -> anyhow::Result<ExitCode> {
     let args = args.common;
-    write_edge(&args.directory, &args.names, args.validity())?;
+    let issued = write_edge(&args.directory, &args.names, args.validity())?;
     let directory = args.directory.display();
     print(&format!(
         "wrote edge.crt, edge.key and edge-ca.crt to {directory}\n\
          use them with edge.certificate = \"{directory}/edge.crt\" and edge.key = \"{directory}/edge.key\"\n\
-         hooks trust the edge by edge-ca.crt: 'cluster add --ca {directory}/edge-ca.crt'\n"
+         hooks trust the edge by edge-ca.crt: 'cluster add --ca {directory}/edge-ca.crt'\n{}",
+        names(&issued)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// One line: what a certificate is for, and what of that was taken over from the one before.
+fn names(issued: &Issued) -> String {
+    let kept = match issued.kept.as_slice() {
+        [] => String::new(),
+        kept => format!(" (kept from the one before: {})", kept.join(", ")),
+    };
+    format!("{}.crt is for {}{kept}\n", issued.name, issued.names.join(", "))
 }
