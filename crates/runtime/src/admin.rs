@@ -52,6 +52,8 @@ impl Part {
         if before.as_ref() != Some(&state) {
             match state {
                 Ok(()) => tracing::info!(part = self.name, "ready"),
+                // That a part starts is no trouble.
+                Err(reason) if before.is_none() => tracing::debug!(part = self.name, reason, "not ready"),
                 Err(reason) => tracing::warn!(part = self.name, reason, "not ready"),
             }
         }

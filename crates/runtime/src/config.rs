@@ -28,9 +28,12 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
 ) -> Result<(T, Figment), ConfigError> {
     let mut figment = Figment::from(Serialized::defaults(T::default()));
     if let Some(path) = file {
-        if !path.is_file() {
-            return Err(ConfigError(format!("{} is not a file", path.display())));
+        // Figment's own words name neither the file nor what is wrong with it.
+        let unread = |problem: String| ConfigError(format!("{}: {problem}", path.display()));
+        if path.metadata().map_err(|error| unread(error.to_string()))?.is_dir() {
+            return Err(unread("is a directory".into()));
         }
+        std::fs::File::open(path).map_err(|error| unread(error.to_string()))?;
         figment = figment.merge(Toml::file_exact(path));
     }
     // TRANSPONDER_CONFIG names the file, TRANSPONDER_TOOL_… and …_BIN belong to the tests: only levelled names are ours.
@@ -41,6 +44,12 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
     }
     let value = figment.extract::<T>().map_err(|error| ConfigError(describe(error)))?;
     Ok((value, figment))
+}
+
+/// A fault of the TOML parser without the picture that it draws of the line.
+fn in_one_line(fault: &str) -> String {
+    let lines = fault.lines().filter(|line| !line.contains(" |")).map(str::trim);
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
 /// One `--set key=value`.
@@ -74,7 +83,7 @@ fn describe(error: figment::Error) -> String {
                     |f| format!(" (from {})", f.display()),
                 )
             });
-            format!("{place}{}{source}", fault.kind)
+            format!("{place}{}{source}", in_one_line(&fault.kind.to_string()))
         })
         .collect::<Vec<_>>()
         .join("; ")

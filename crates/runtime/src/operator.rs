@@ -111,6 +111,12 @@ pub enum OperatorError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The socket is another user's.
+    #[error("{} may not be opened: run the command as the user of the service", path.display())]
+    NotPermitted {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The service answered with an error.
     #[error("{0}")]
     Refused(String),
@@ -126,8 +132,10 @@ pub enum OperatorError {
 pub async fn ask(directory: &Path, method: Method, target: &str) -> Result<Value, OperatorError> {
     let path = directory.join(SOCKET);
     let broken = |e: &dyn std::fmt::Display| OperatorError::Broken(e.to_string());
-    let stream =
-        UnixStream::connect(&path).await.map_err(|source| OperatorError::NotRunning { path, source })?;
+    let stream = UnixStream::connect(&path).await.map_err(|source| match source.kind() {
+        std::io::ErrorKind::PermissionDenied => OperatorError::NotPermitted { path },
+        _ => OperatorError::NotRunning { path, source },
+    })?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| broken(&e))?;
     tokio::spawn(connection);

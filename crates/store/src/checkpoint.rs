@@ -21,7 +21,7 @@ use crate::{Database, StoreError};
 
 /// The log is copied after so many changes, or so long after the last copy. What is copied at once is short: the disk
 /// that writes it makes the commits of that moment wait.
-const CHANGES: usize = 512;
+const CHANGES: usize = 256;
 const AFTER: Duration = Duration::from_secs(1);
 
 /// The thread that copies, and what the writer knows of it.

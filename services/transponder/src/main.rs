@@ -6,7 +6,7 @@ use clap::Parser as _;
 use transponder::{
     cli::Cli,
     commands,
-    output::{BAD, paint},
+    output::{BAD, causes, paint},
     process,
 };
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match process::harden().and_then(|()| commands::run(Cli::parse())) {
         Ok(code) => code,
         Err(error) => {
-            anstream::eprintln!("{}: {error:#}", paint(BAD, "error"));
+            anstream::eprintln!("{}: {}", paint(BAD, "error"), causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -63,6 +63,18 @@ pub fn table(headings: &[&str], rows: Vec<Vec<String>>, none: &str) -> String {
     std::iter::once(heading.as_str()).chain(lines).flat_map(|line| [line, "\n"]).collect()
 }
 
+/// An error and its causes, outermost first. What one says of the next already is not said again.
+#[must_use]
+pub fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.extend([if text.is_empty() { "" } else { ": " }, &cause]);
+        }
+    }
+    text
+}
+
 /// A text from elsewhere on one line: a control character must not move the cursor of who reads it.
 #[must_use]
 pub fn one_line(text: &str) -> String {
@@ -92,6 +104,15 @@ mod tests {
         let text = anstream::adapter::strip_str(&table(&["id", "what"], rows, "nothing")).to_string();
         assert_eq!(text, "ID   WHAT\na    long one\nbbb  x\u{fffd}\n");
         assert_eq!(table(&["id"], Vec::new(), "nothing"), "nothing\n");
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("address in use").context("cannot listen on :1: address in use");
+        assert_eq!(
+            causes(&error.context("edge cannot start")),
+            "edge cannot start: cannot listen on :1: address in use"
+        );
     }
 
     #[test]

@@ -61,7 +61,8 @@ pub enum OutcomesCommand {
 }
 
 fn state(text: &str) -> Result<TargetState, String> {
-    TargetState::parse(text).ok_or_else(|| "is no state of a target".to_owned())
+    TargetState::parse(text)
+        .ok_or_else(|| "is none of stored, waiting, delivered, replaced, retrying, dead".to_owned())
 }
 
 fn target(text: &str) -> Result<Target, String> {

@@ -8,6 +8,7 @@ use transponder_core::ServiceName;
 use transponder_runtime::{Context, shutdown::DRAIN};
 
 use super::{Mesh, Part};
+use crate::output::causes;
 
 impl Mesh {
     /// Runs everything until shutdown or until a part ends, then lets the rest finish.
@@ -52,7 +53,7 @@ impl Running {
             Some((_, outcome)) => outcome,
         };
         if let Err(error) = &first {
-            tracing::error!(error = format!("{error:#}"), "stopping");
+            tracing::error!(error = causes(&error), "stopping");
         }
         context.shutdown.begin();
         let drained = match tokio::time::timeout(DRAIN, self.drain()).await {

@@ -19,15 +19,15 @@ pub(super) fn lines(stage: &Stage, told: &Event, new: &Event) -> anyhow::Result<
     let span = address(ServiceName::OutcomeSpan)?;
     write_private(&stage.installation.root().join("event.json"), &new.built.body)?;
     let heading = |text: &str| paint(FAINT, &format!("# {text}"));
-    let post = "curl --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
+    let post = "curl -sS --cacert $D/edge/edge-ca.crt -H \"Authorization: Bearer $(cat $D/relay-token)\"";
     let call = "grpcurl -cacert $D/mesh/ca.crt -expand-headers -H 'authorization: Bearer ${TOKEN}'";
     Ok([
         format!("D={}", stage.installation.root().display()),
         heading("post a new outcome (202; once more: 200), and read the receipt of the first"),
         format!(
-            "{post} -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"
+            "{post} -w '\\n%{{http_code}}\\n' -H 'Content-Type: application/cloudevents+json' --data-binary @$D/event.json https://{edge}/outcome/{CLUSTER}"
         ),
-        format!("{post} https://{edge}/outcome/{CLUSTER}/{}", told.built.key),
+        format!("{post} -w '\\n' https://{edge}/outcome/{CLUSTER}/{}", told.built.key),
         heading("ask as a Task"),
         "export TOKEN=$(cat $D/task-token)".into(),
         format!("{call} -d '{{\"app_namespace\":\"app-shop-cicd\"}}' {tracking} transponder.v1.ReleaseTracking/List"),
@@ -35,8 +35,13 @@ pub(super) fn lines(stage: &Stage, told: &Event, new: &Event) -> anyhow::Result<
         heading("metrics, spans, the operator's view"),
         format!("curl -s http://{}/metrics | grep ^dora_", stage.addresses.admin),
         "tail -1 $D/data/spans.jsonl".into(),
-        "transponder --config $D/transponder.toml outcomes list".into(),
+        format!("{} --config $D/transponder.toml outcomes list", program()),
         String::new(),
     ]
     .join("\n"))
+}
+
+/// This program, as a shell finds it.
+fn program() -> String {
+    std::env::current_exe().map_or_else(|_| "transponder".into(), |path| path.display().to_string())
 }

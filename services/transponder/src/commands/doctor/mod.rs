@@ -39,14 +39,18 @@ pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode
     let file = globals.config.as_ref().map_or("defaults and variables".into(), |f| f.display().to_string());
     match config::load(globals) {
         Ok((config, _)) => {
+            if globals.config.is_none() {
+                let mend = "name the installation's transponder.toml by --config or TRANSPONDER_CONFIG";
+                findings.doubtful("configuration", "no file is named: the defaults are used", &file, mend);
+            }
             findings.fine("configuration", "every key is known and every value fits", &file);
             examine(&config, &args, &mut findings).await;
         }
         Err(error) => findings.wrong(
             "configuration",
-            &error.to_string(),
+            error.0.trim_start_matches("configuration: "),
             &file,
-            "correct the key or value; 'transponder config --reference' lists them all",
+            "make the file readable, or correct the key or value; 'transponder config --reference' lists them all",
         ),
     }
     match args.output {

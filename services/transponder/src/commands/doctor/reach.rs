@@ -34,6 +34,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) {
     context.shutdown.begin();
     listener("edge", &reachable(config.edge.listen).to_string(), findings).await;
     admin(config, findings).await;
+    broker(config, findings).await;
     otlp(findings).await;
 }
 
@@ -107,6 +108,29 @@ async fn admin(config: &Config, findings: &mut Findings) {
     }
 }
 
+/// The broker: only whether its address answers. Any request would be an event.
+async fn broker(config: &Config, findings: &mut Findings) {
+    let mend = "start the broker, or correct forwarder.broker_url";
+    address("broker", &config.forwarder.broker_url, "forwarder.broker_url", mend, findings).await;
+}
+
+/// Whether the address of a URL accepts connections.
+async fn address(what: &str, url: &str, key: &str, mend: &str, findings: &mut Findings) {
+    let Some((host, port)) = Url::parse(url).ok().and_then(|url| {
+        Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
+    }) else {
+        findings.wrong(AREA, &format!("{what}: '{url}' is no URL with a host"), key, mend);
+        return;
+    };
+    let connecting = tokio::net::TcpStream::connect((host.as_str(), port));
+    let at = format!("{host}:{port}");
+    match tokio::time::timeout(PATIENCE, connecting).await {
+        Ok(Ok(_)) => findings.fine(AREA, format!("{what}: accepts connections"), at),
+        Ok(Err(error)) => findings.wrong(AREA, &format!("{what}: {error}"), at, mend),
+        Err(_) => findings.wrong(AREA, &format!("{what}: no answer in 3 s"), at, mend),
+    }
+}
+
 /// The tracing backend: only whether its address answers. What it does with spans is seen by sending one.
 async fn otlp(findings: &mut Findings) {
     let of = |name: &str| {
@@ -123,18 +147,5 @@ async fn otlp(findings: &mut Findings) {
         return;
     };
     let mend = format!("start the tracing backend, or correct {variable}");
-    let Some((host, port)) = Url::parse(&endpoint).ok().and_then(|url| {
-        Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
-    }) else {
-        findings.wrong(AREA, &format!("'{endpoint}' is no URL with a host"), &variable, &mend);
-        return;
-    };
-    let connecting = tokio::net::TcpStream::connect((host.as_str(), port));
-    match tokio::time::timeout(PATIENCE, connecting).await {
-        Ok(Ok(_)) => findings.fine(AREA, "the OTLP endpoint accepts connections", format!("{host}:{port}")),
-        Ok(Err(error)) => {
-            findings.wrong(AREA, &format!("OTLP endpoint: {error}"), format!("{host}:{port}"), &mend)
-        }
-        Err(_) => findings.wrong(AREA, "OTLP endpoint: no answer in 3 s", format!("{host}:{port}"), &mend),
-    }
+    address("OTLP endpoint", &endpoint, &variable, &mend, findings).await;
 }
