@@ -104,7 +104,7 @@ impl Installation {
             authority: Choice::Existing,
         }
         .write()?;
-        write_edge(&self.root.join("edge"), plan.names, plan.validity)?;
+        write_edge(&self.root.join("edge"), plan.names, plan.validity, Choice::Existing)?;
         make_directory(&self.registry().join("cluster-registry"))?;
         make_directory(&self.registry().join("secrets"))?;
         make_directory(&self.root.join("data"))?;

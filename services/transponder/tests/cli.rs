@@ -267,6 +267,29 @@ fn renewal_keeps_the_names_that_an_installation_was_made_for_and_says_so() {
 }
 
 #[test]
+fn what_the_doctor_says_about_a_lost_authority_is_a_way_out() {
+    let bench = Bench::installed();
+    bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);
+    for lost in ["mesh/ca.crt", "mesh/ca.key", "edge/edge-ca.crt", "edge/edge-ca.key"] {
+        let (directory, _) = lost.split_once('/').unwrap();
+        let command = format!("{directory}-certs");
+        let directory = bench.path("i").join(directory);
+        std::fs::remove_file(bench.path("i").join(lost)).unwrap();
+        let _ = std::fs::remove_file(directory.join("edge.crt"));
+        let doctor = text(&bench.run(&["doctor", "--offline"]).stdout);
+        let directory = directory.display().to_string();
+        let mend = [&command, "--directory", &directory, "--new-authority"];
+        assert!(doctor.contains(&format!("transponder {}", mend.join(" "))), "{lost}: {doctor}");
+        let refusal = bench.refused(&mend[..3]);
+        assert!(refusal.contains(lost) && refusal.contains("--new-authority"), "{refusal}");
+        let done = bench.ok(&mend);
+        assert!(done.contains("ca.crt is new"), "{lost}: {done}");
+        let doctor = bench.ok(&["doctor", "--offline"]);
+        assert!(doctor.contains("0 wrong"), "{lost}: {doctor}");
+    }
+}
+
+#[test]
 fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     let bench = Bench::installed();
     bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);

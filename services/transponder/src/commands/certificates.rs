@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use crate::{
-    certificates::{Choice, Issued, MeshCertificates, write_edge},
+    certificates::{Choice, MeshCertificates, Trust, Written, write_edge},
     cli::Globals,
     config,
     output::print,
@@ -35,7 +35,8 @@ pub struct MeshCertsArgs {
     /// Where and how.
     #[command(flatten)]
     pub common: CertificateArgs,
-    /// Begin with a new authority; the one before stays trusted as ca-previous.crt until that file is removed.
+    /// Begin with a new authority; the one before stays trusted as ca-previous.crt until that file is removed. Where
+    /// ca.crt is lost, nothing of it stays, and every service and Task needs the new one.
     #[arg(long)]
     pub new_authority: bool,
 }
@@ -46,6 +47,9 @@ pub struct EdgeCertsArgs {
     /// Where and how.
     #[command(flatten)]
     pub common: CertificateArgs,
+    /// Begin with a new authority: every cluster's hooks then need the new edge-ca.crt.
+    #[arg(long)]
+    pub new_authority: bool,
 }
 
 /// Writes the identities of the mesh.
@@ -54,20 +58,29 @@ pub struct EdgeCertsArgs {
 /// When the configuration cannot be used, a name is none, or a file cannot be written.
 pub fn mesh(globals: &Globals, args: MeshCertsArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = config::load(globals)?;
-    let issued = MeshCertificates {
+    let written = MeshCertificates {
         directory: &args.common.directory,
         trust_domain: &config.mesh.trust_domain,
         names: &args.common.names,
         validity: args.common.validity(),
-        authority: if args.new_authority { Choice::New } else { Choice::Existing },
+        authority: choice(args.new_authority),
     }
     .write()?;
     let directory = args.common.directory.display();
     print(&format!(
         "wrote ca.crt and the certificate and key of each service to {directory}\n\
          use them with mesh.directory = \"{directory}\"; running services take them over by themselves\n\
-         ca.key signs identities of the mesh: no service needs it, keep it elsewhere\n{}",
-        issued.iter().map(names).collect::<String>()
+         ca.key signs identities of the mesh: no service needs it, keep it elsewhere\n{}{}",
+        names(&written),
+        match written.trust {
+            Trust::Kept => "",
+            Trust::Both =>
+                "ca.crt is new, ca-previous.crt is the one before: give both to every service and the new one to every \
+                 Task, then remove ca-previous.crt\n",
+            Trust::Lost =>
+                "ca.crt is new and the one before is not trusted any more: every service and every Task needs this \
+                 directory's now\n",
+        }
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -77,23 +90,38 @@ pub fn mesh(globals: &Globals, args: MeshCertsArgs) -> anyhow::Result<ExitCode> 
 /// # Errors
 /// When a name is none, or a file cannot be written.
 pub fn edge(args: EdgeCertsArgs) -> anyhow::Result<ExitCode> {
+    let choice = choice(args.new_authority);
     let args = args.common;
-    let issued = write_edge(&args.directory, &args.names, args.validity())?;
+    let written = write_edge(&args.directory, &args.names, args.validity(), choice)?;
     let directory = args.directory.display();
     print(&format!(
         "wrote edge.crt, edge.key and edge-ca.crt to {directory}\n\
          use them with edge.certificate = \"{directory}/edge.crt\" and edge.key = \"{directory}/edge.key\"\n\
-         hooks trust the edge by edge-ca.crt: 'cluster add --ca {directory}/edge-ca.crt'\n{}",
-        names(&issued)
+         hooks trust the edge by edge-ca.crt: 'cluster add --ca {directory}/edge-ca.crt'\n{}{}",
+        names(&written),
+        match written.trust {
+            Trust::Kept | Trust::Both => "",
+            Trust::Lost =>
+                "edge-ca.crt is new: hooks refuse the edge until every cluster has it, as ca.crt in the Secret of its \
+                 namespaces and as relayCA in its entry of the registry\n",
+        }
     ));
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line: what a certificate is for, and what of that was taken over from the one before.
-fn names(issued: &Issued) -> String {
-    let kept = match issued.kept.as_slice() {
-        [] => String::new(),
-        kept => format!(" (kept from the one before: {})", kept.join(", ")),
-    };
-    format!("{}.crt is for {}{kept}\n", issued.name, issued.names.join(", "))
+fn choice(new_authority: bool) -> Choice {
+    if new_authority { Choice::New } else { Choice::Existing }
+}
+
+/// A line per certificate: what it is for, and what of that was taken over from the one before.
+fn names(written: &Written) -> String {
+    let mut text = String::new();
+    for issued in &written.issued {
+        let kept = match issued.kept.as_slice() {
+            [] => String::new(),
+            kept => format!(" (kept from the one before: {})", kept.join(", ")),
+        };
+        text.push_str(&format!("{}.crt is for {}{kept}\n", issued.name, issued.names.join(", ")));
+    }
+    text
 }

@@ -1,6 +1,6 @@
 //! Certificates: the edge's and the mesh's.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use jiff::SignedDuration;
 use transponder_core::{ServiceName, Timestamp};
@@ -10,7 +10,7 @@ use transponder_runtime::{
 };
 
 use super::finding::Findings;
-use crate::config::Config;
+use crate::{certificates::LOCAL_NAMES, config::Config};
 
 /// A certificate that expires within this is due.
 const DUE: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -28,7 +28,19 @@ pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Fin
     let facts = match tls::load_pair(certificate, key, Usage::Server) {
         Ok((_, facts)) => facts,
         Err(error) => {
-            let mend = format!("{command}, or the platform's own certificate");
+            let mut command = command;
+            // What cannot be read has no names that renewal could keep.
+            let lost = tls::load_certificates(certificate).is_err();
+            let called: Vec<&str> =
+                hosts.iter().map(String::as_str).filter(|host| lost && !LOCAL_NAMES.contains(host)).collect();
+            if !called.is_empty() {
+                command.push_str(&format!(" --names {}", called.join(",")));
+            }
+            let renewal = match directory {
+                Some(directory) => renewal(&command, directory, "edge-ca", "cluster's hooks"),
+                None => command,
+            };
+            let mend = format!("{renewal}, or the platform's own certificate");
             findings.wrong(AREA, &error.problem, error.path.display(), &mend);
             return;
         }
@@ -52,6 +64,9 @@ fn covers(names: &[String], host: &str) -> bool {
 /// The identity of each service, and the authorities that they trust.
 pub(super) fn mesh(config: &Config, findings: &mut Findings) {
     const AREA: &str = "mesh cert";
+    let directory = &config.mesh.directory;
+    let command = format!("transponder mesh-certs --directory {}", directory.display());
+    let mend = renewal(&command, directory, "ca", "service and Task");
     for path in config.mesh.ca_files() {
         // An authority that cannot be read is named by the services' own checks.
         let certificates = tls::load_certificates(&path).unwrap_or_default();
@@ -67,12 +82,29 @@ pub(super) fn mesh(config: &Config, findings: &mut Findings) {
                 expiry(AREA, service.as_str(), &facts, &at.display().to_string(), findings);
             }
             Err(error) => {
-                let mend = format!("transponder mesh-certs --directory {}", config.mesh.directory.display());
                 let what = format!("{service}: {}", error.problem);
                 findings.wrong(AREA, &what, error.path.display(), &mend);
             }
         }
     }
+}
+
+/// How to renew what an authority in a directory issued; another way where a part of the authority is not there.
+fn renewal(command: &str, directory: &Path, authority: &str, trusting: &str) -> String {
+    let (certificate, key) =
+        (directory.join(format!("{authority}.crt")), directory.join(format!("{authority}.key")));
+    let lost = match (tls::load_certificates(&certificate).is_ok(), key.exists()) {
+        (true, true) => return command.to_owned(),
+        // Nothing at all: the command makes a new one by itself, and says what that means.
+        (false, false) if !certificate.exists() => return command.to_owned(),
+        (true, false) => key,
+        (false, _) => certificate,
+    };
+    format!(
+        "put {} back, then {command}; if it is lost, {command} --new-authority: every {trusting} then needs the new \
+         {authority}.crt",
+        lost.display()
+    )
 }
 
 fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &str, findings: &mut Findings) {
