@@ -104,8 +104,9 @@ async fn what_was_sent_is_watched_listed_and_shown() {
     assert!(done.stderr.contains("no target of this outcome is dead"), "{}", done.stderr);
 
     let releases = mesh.operate(["releases", "list", "--output", "json"]).await.success().json();
+    let releases = &releases["releases"];
     assert_eq!(releases.as_array().unwrap().len(), 1, "{releases}");
-    assert_eq!((&releases[0]["chain_id"], &releases[0]["state"]), (&json!("flow-1"), &json!("succeeded")));
+    assert_eq!((&releases[0]["chainId"], &releases[0]["state"]), (&json!("flow-1"), &json!("succeeded")));
     let open = mesh.operate(["releases", "list", "--state", "merged"]).await.success().text();
     assert_eq!(open, "no releases\n");
     let clusters = mesh.operate(["releases", "clusters"]).await.success().text();

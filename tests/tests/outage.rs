@@ -363,7 +363,7 @@ async fn a_clock_a_day_off_while_running_settles_in_time_and_sweeps_nothing() {
 /// The states of all release records, sorted.
 async fn states(mesh: &Mesh) -> Vec<String> {
     let listed = mesh.operate(["releases", "list", "--output", "json"]).await.success().json();
-    let releases = listed.as_array().cloned().unwrap_or_default();
+    let releases = listed["releases"].as_array().cloned().unwrap_or_default();
     let mut states: Vec<_> =
         releases.iter().map(|release| release["state"].as_str().unwrap_or_default().to_owned()).collect();
     states.sort();

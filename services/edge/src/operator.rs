@@ -139,7 +139,17 @@ fn detail(view: &View) -> Value {
     value["source"] = json!(view.source);
     value["bytes"] = json!(view.bytes);
     value["observations"] = json!(view.observations);
-    value["report"] = json!(view.report);
+    value["report"] = view.report.as_ref().map_or(Value::Null, |report| {
+        json!({
+            "chainId": report.chain_id,
+            "gitRevision": report.git_revision,
+            "gitUrl": report.git_url,
+            "flowStartTime": report.flow_start_time,
+            "prCreatedAt": report.pr_created_at,
+            "prUrl": report.pr_url,
+            "traceparent": report.traceparent,
+        })
+    });
     value
 }
 
@@ -157,9 +167,21 @@ fn status(status: &TargetStatus) -> Value {
         Detail::BrokerEventId(id) => value["brokerEventId"] = json!(id),
         Detail::Verdict { order, verdict } => {
             value["order"] = json!(order);
-            value["verdict"] = json!(verdict);
+            value["verdict"] = json!({
+                "event": verdict.event,
+                "phase": verdict.phase,
+                "finishedAt": verdict.finished_at,
+                "firstFinishedAt": verdict.first_finished_at,
+                "receivedAt": verdict.received_at,
+            });
         }
-        Detail::Anchor(anchor) => value["anchor"] = json!(anchor),
+        Detail::Anchor(anchor) => {
+            value["anchor"] = json!({
+                "kind": anchor.kind,
+                "prCreatedAt": anchor.pr_created_at,
+                "prUrl": anchor.pr_url,
+            });
+        }
     }
     value
 }

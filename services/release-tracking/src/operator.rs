@@ -35,7 +35,9 @@ impl Desk {
             Err(problem) => return (StatusCode::BAD_REQUEST, json!({ "error": problem })),
         };
         match self.tracker.store.list(filter, None, limit).await {
-            Ok(records) => (StatusCode::OK, records.iter().map(view).collect()),
+            Ok(records) => {
+                (StatusCode::OK, json!({ "releases": records.iter().map(view).collect::<Vec<_>>() }))
+            }
             Err(error) => trouble(&error),
         }
     }
@@ -44,9 +46,9 @@ impl Desk {
         match self.tracker.store.reports().await {
             Ok(reports) => {
                 let clusters = reports.iter().map(|report| {
-                    json!({ "cluster": report.cluster.as_str(), "last_report_at": report.at.to_string() })
+                    json!({ "cluster": report.cluster.as_str(), "lastReportAt": report.at.to_string() })
                 });
-                (StatusCode::OK, clusters.collect())
+                (StatusCode::OK, json!({ "clusters": clusters.collect::<Vec<_>>() }))
             }
             Err(error) => trouble(&error),
         }
@@ -115,25 +117,25 @@ fn view(record: &Record) -> Value {
     let last = record.last();
     json!({
         "key": record.release.key().to_string(),
-        "app_namespace": stream.app_namespace.as_str(),
+        "appNamespace": stream.app_namespace.as_str(),
         "app": stream.app.as_str(),
         "env": stream.env.as_str(),
         "cluster": stream.cluster.as_str(),
-        "chain_id": chain_id,
-        "git_revision": record.git_revision,
-        "event_id": event_id,
+        "chainId": chain_id,
+        "gitRevision": record.git_revision,
+        "eventId": event_id,
         "state": record.state(),
-        "pr_url": record.pr_url,
-        "pr_created_at": record.pr_created_at,
-        "merged_at": record.merged_at,
-        "last_phase": last.map(|last| last.phase.as_str()),
-        "last_finished_at": last.map(|last| last.finished_at),
-        "first_observed_at": record.first_observed_at,
-        "last_observed_at": record.last_observed_at,
+        "prUrl": record.pr_url,
+        "prCreatedAt": record.pr_created_at,
+        "mergedAt": record.merged_at,
+        "lastPhase": last.map(|last| last.phase.as_str()),
+        "lastFinishedAt": last.map(|last| last.finished_at),
+        "firstObservedAt": record.first_observed_at,
+        "lastObservedAt": record.last_observed_at,
         "observations": record.observations,
-        "quiet_since": record.quiet_since(),
-        "created_at": record.created_at,
-        "updated_at": record.updated_at,
+        "quietSince": record.quiet_since(),
+        "createdAt": record.created_at,
+        "updatedAt": record.updated_at,
     })
 }
 

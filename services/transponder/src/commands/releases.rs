@@ -76,19 +76,18 @@ pub async fn run(globals: &Globals, args: ReleasesArgs) -> anyhow::Result<ExitCo
 }
 
 fn list(value: &Value) -> String {
-    let rows = value.as_array().into_iter().flatten().map(|release| {
-        let id =
-            ["chain_id", "git_revision", "event_id"].iter().map(|key| &release[key]).find(|id| *id != "");
+    let rows = value["releases"].as_array().into_iter().flatten().map(|release| {
+        let id = ["chainId", "gitRevision", "eventId"].iter().map(|key| &release[key]).find(|id| *id != "");
         let of = |key: &str| cell(&release[key]);
         vec![
             of("state"),
-            of("app_namespace"),
+            of("appNamespace"),
             of("app"),
             of("env"),
             of("cluster"),
             cell(id.unwrap_or(&Value::Null)),
-            of("pr_url"),
-            of("updated_at"),
+            of("prUrl"),
+            of("updatedAt"),
         ]
     });
     table(
@@ -99,11 +98,11 @@ fn list(value: &Value) -> String {
 }
 
 fn clusters(value: &Value) -> String {
-    let rows = value
+    let rows = value["clusters"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|cluster| ["cluster", "last_report_at"].map(|key| cell(&cluster[key])).into());
+        .map(|cluster| ["cluster", "lastReportAt"].map(|key| cell(&cluster[key])).into());
     table(&["cluster", "last report"], rows.collect(), "no cluster has reported yet")
 }
 
@@ -115,11 +114,11 @@ mod tests {
 
     #[test]
     fn a_release_is_named_by_what_sets_it_apart() {
-        let value = json!([
-            { "state": "merged", "chain_id": "c-1", "git_revision": "abc", "event_id": "" },
-            { "state": "failed", "chain_id": "", "git_revision": "def", "event_id": "" },
-            { "state": "failed", "chain_id": "", "git_revision": "", "event_id": "e-1" },
-        ]);
+        let value = json!({ "releases": [
+            { "state": "merged", "chainId": "c-1", "gitRevision": "abc", "eventId": "" },
+            { "state": "failed", "chainId": "", "gitRevision": "def", "eventId": "" },
+            { "state": "failed", "chainId": "", "gitRevision": "", "eventId": "e-1" },
+        ] });
         let text = list(&value);
         let lines: Vec<&str> = text.lines().collect();
         for (line, id) in lines[1..].iter().zip(["c-1", "def", "e-1"]) {
