@@ -2,9 +2,17 @@
 
 mod authority;
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    slice,
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
+use rustls::{
+    client::verify_server_cert_signed_by_trust_anchor, pki_types::UnixTime, server::ParsedCertificate,
+};
 use transponder_core::ServiceName;
 use transponder_runtime::tls;
 
@@ -139,6 +147,21 @@ pub fn write_edge(
     Ok(Written { issued: vec![authority.issue(directory, "edge", &leaf)?], trust })
 }
 
+/// The authority of our own making that signed the edge's certificate: no system knows it. `None` where the one that
+/// lies beside the certificate did not.
+#[must_use]
+pub fn own_authority(edge_certificate: &Path) -> Option<PathBuf> {
+    let authority = edge_certificate.with_file_name("edge-ca.crt");
+    let roots = tls::load_roots(slice::from_ref(&authority)).ok()?;
+    let chain = tls::load_certificates(edge_certificate).ok()?;
+    let (leaf, intermediates) = chain.split_first()?;
+    let leaf = ParsedCertificate::try_from(leaf).ok()?;
+    let algorithms = tls::provider().signature_verification_algorithms.all;
+    let signed =
+        verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, UnixTime::now(), algorithms);
+    signed.is_ok().then_some(authority)
+}
+
 #[cfg(test)]
 mod tests {
     use transponder_runtime::{
@@ -245,6 +268,21 @@ mod tests {
         let written = write_edge(directory.path(), &[], YEAR, Choice::New).unwrap();
         assert_eq!(written.trust, Trust::Lost);
         assert_ne!(read(&ca).unwrap(), before);
+    }
+
+    #[test]
+    fn the_authority_beside_a_certificate_is_its_own_if_it_signed_it() {
+        let (ours, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for directory in [&ours, &other] {
+            write_edge(directory.path(), &[], YEAR, Choice::Existing).unwrap();
+        }
+        let (certificate, authority) = (ours.path().join("edge.crt"), ours.path().join("edge-ca.crt"));
+        assert_eq!(own_authority(&certificate), Some(authority.clone()));
+        // As when the platform's certificate takes the place of ours.
+        fs::copy(other.path().join("edge.crt"), &certificate).unwrap();
+        assert_eq!(own_authority(&certificate), None);
+        fs::remove_file(authority).unwrap();
+        assert_eq!(own_authority(&certificate), None);
     }
 
     #[test]

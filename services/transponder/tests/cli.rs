@@ -131,6 +131,25 @@ fn a_token_is_shown_once_with_what_to_put_on_the_cluster() {
 }
 
 #[test]
+fn a_secret_without_the_authority_that_the_edge_needs_is_warned_of_with_the_file_to_give() {
+    let bench = Bench::installed();
+    let ca = bench.path("i/edge/edge-ca.crt").display().to_string();
+    let shown = bench.ok(&ADD);
+    assert!(shown.contains("UnknownIssuer") && shown.contains(&format!("--ca {ca}")), "{shown}");
+    bench.ok(&["cluster", "remove", "kind-prod"]);
+    let warning = bench.json(&ADD)["warning"].clone();
+    assert!(warning.as_str().unwrap().contains("cluster remove kind-prod"), "{warning}");
+    bench.ok(&["cluster", "remove", "kind-prod"]);
+    let shown = bench.ok(&[&ADD[..], &["--ca", &ca]].concat());
+    assert!(shown.contains("ca.crt: |") && !shown.contains("UnknownIssuer"), "{shown}");
+    // A certificate of somebody else's: its authority is not ours to name.
+    bench.ok(&["edge-certs", "--directory", "platform"]);
+    std::fs::copy(bench.path("platform/edge.crt"), bench.path("i/edge/edge.crt")).unwrap();
+    let shown = bench.ok(&["cluster", "add", "other", "--url", "https://relay.example"]);
+    assert!(!shown.contains("UnknownIssuer"), "{shown}");
+}
+
+#[test]
 fn a_bad_cluster_is_refused_with_the_reason() {
     let bench = Bench::installed();
     for (args, reason) in [

@@ -1,6 +1,9 @@
 //! `cluster add|list|rotate|remove`: the registry directory.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, ensure};
 use clap::Subcommand;
@@ -9,6 +12,7 @@ use transponder_core::ClusterName;
 use url::Url;
 
 use crate::{
+    certificates::own_authority,
     cli::Globals,
     commands::handout::Handout,
     config,
@@ -90,7 +94,12 @@ pub fn run(globals: &Globals, args: ClusterArgs) -> anyhow::Result<ExitCode> {
     };
     let registry = Registry::new(&root);
     match args.command {
-        ClusterCommand::Add(add_args) => add(&registry, &add_args, args.output)?,
+        ClusterCommand::Add(add_args) => {
+            // A registry that is named by --registry needs no configuration.
+            let edge = config::load(globals).ok().map(|(config, _)| config.edge);
+            let authority = edge.and_then(|edge| own_authority(&edge.certificate));
+            add(&registry, &add_args, authority.as_deref(), args.output)?;
+        }
         ClusterCommand::List => list(&registry, args.output)?,
         ClusterCommand::Rotate(RotateArgs { cluster, finish: false }) => {
             rotate(&registry, &cluster, args.output)?;
@@ -114,7 +123,7 @@ fn done(output: Output, cluster: &ClusterName, what: &str, meaning: &str) {
     }
 }
 
-fn add(registry: &Registry, args: &AddArgs, output: Output) -> anyhow::Result<()> {
+fn add(registry: &Registry, args: &AddArgs, authority: Option<&Path>, output: Output) -> anyhow::Result<()> {
     let cluster = &args.cluster;
     let relay_ca = args.ca.as_deref().map(read).transpose()?;
     if let (Some(path), Some(pem)) = (&args.ca, &relay_ca) {
@@ -129,7 +138,8 @@ fn add(registry: &Registry, args: &AddArgs, output: Output) -> anyhow::Result<()
         app_namespaces: args.app_namespaces.clone(),
     };
     let token = registry.add(cluster, &entry)?;
-    Handout { cluster, entry: &entry, token: &token }.show(output, "added to", registry)
+    let missing_authority = authority.filter(|_| entry.relay_ca.is_none() && args.url.scheme() == "https");
+    Handout { cluster, entry: &entry, token: &token, missing_authority }.show(output, "added to", registry)
 }
 
 /// The URL that hooks post to: `url` itself when it ends so already.
@@ -151,7 +161,8 @@ fn relay_url(url: &Url, cluster: &ClusterName) -> anyhow::Result<String> {
 fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
     let token = registry.rotate(cluster)?;
     let entry = registry.entry(cluster)?;
-    Handout { cluster, entry: &entry, token: &token }.show(output, "has a new token in", registry)?;
+    let handout = Handout { cluster, entry: &entry, token: &token, missing_authority: None };
+    handout.show(output, "has a new token in", registry)?;
     if output == Output::Text {
         print(&format!(
             "\nThe token before works until every namespace has the new one. Then:\n\n  \

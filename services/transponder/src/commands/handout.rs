@@ -1,5 +1,7 @@
 //! What goes onto the upper cluster: the token, shown this once, and where hooks post to.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use serde_json::json;
 use transponder_core::ClusterName;
@@ -18,6 +20,8 @@ pub(crate) struct Handout<'a> {
     pub(crate) cluster: &'a ClusterName,
     pub(crate) entry: &'a Entry,
     pub(crate) token: &'a str,
+    /// The authority that signed the edge's certificate, where the Secret would need it and does not have it.
+    pub(crate) missing_authority: Option<&'a Path>,
 }
 
 impl Handout<'_> {
@@ -36,6 +40,7 @@ impl Handout<'_> {
                 "relayHostAliasIP": entry.relay_host_alias_ip,
                 "hookEnv": { "RELAY_URL": entry.outcome_relay_url, "CLUSTER": cluster },
                 "secretManifest": manifest,
+                "warning": self.warning(),
             }));
             return Ok(());
         }
@@ -59,8 +64,21 @@ impl Handout<'_> {
             let warning = "The URL is plain http: whoever is on the way reads the token.";
             text.push_str(&format!("\n{}\n", paint(DOUBTFUL, warning)));
         }
+        if let Some(warning) = self.warning() {
+            text.push_str(&format!("\n{}\n", paint(DOUBTFUL, &warning)));
+        }
         print(&text);
         Ok(())
+    }
+
+    /// Not mended by itself: behind a proxy with a certificate of its own, that authority would be the wrong one.
+    fn warning(&self) -> Option<String> {
+        let (authority, cluster) = (self.missing_authority?.display(), self.cluster);
+        Some(format!(
+            "The Secret has no ca.crt, and the edge's certificate is signed by {authority}, which no system knows: \
+             hooks that reach this edge fail with UnknownIssuer. Unless something with a certificate of its own is \
+             between them: transponder cluster remove {cluster}, then the same 'cluster add' with --ca {authority}"
+        ))
     }
 
     /// Scheme, host and port of the URL: the token goes nowhere else.
