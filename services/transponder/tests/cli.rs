@@ -318,6 +318,12 @@ fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     bench.ok(&["mesh-certs", "--directory", "i/mesh", "--days", "3"]);
     let soon = bench.ok(&["doctor", "--offline"]);
     assert!(soon.contains("forwarder: expires in 2 days") && soon.contains("0 wrong"), "{soon}");
+    let renew =
+        |what: &str| format!("transponder {what}-certs --directory {}", bench.path("i").join(what).display());
+    assert!(soon.contains(&renew("mesh")) && !soon.contains(&renew("edge")), "{soon}");
+    bench.ok(&["edge-certs", "--directory", "i/edge", "--days", "3"]);
+    let soon = bench.ok(&["doctor", "--offline"]);
+    assert!(soon.contains("edge: expires in 2 days") && soon.contains(&renew("edge")), "{soon}");
 
     type Spoil = fn(&Path);
     let cases: [(Spoil, &str, &str); 6] = [

@@ -25,6 +25,13 @@ pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Fin
         "transponder edge-certs --directory {}",
         directory.map_or_else(|| "DIR".to_owned(), |directory| directory.display().to_string())
     );
+    let renew = |command: &str| {
+        let renewal = match directory {
+            Some(directory) => renewal(command, directory, "edge-ca", "cluster's hooks"),
+            None => command.to_owned(),
+        };
+        format!("{renewal}, or the platform's own certificate")
+    };
     let facts = match tls::load_pair(certificate, key, Usage::Server) {
         Ok((_, facts)) => facts,
         Err(error) => {
@@ -36,12 +43,7 @@ pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Fin
             if !called.is_empty() {
                 command.push_str(&format!(" --names {}", called.join(",")));
             }
-            let renewal = match directory {
-                Some(directory) => renewal(&command, directory, "edge-ca", "cluster's hooks"),
-                None => command,
-            };
-            let mend = format!("{renewal}, or the platform's own certificate");
-            findings.wrong(AREA, &error.problem, error.path.display(), &mend);
+            findings.wrong(AREA, &error.problem, error.path.display(), &renew(&command));
             return;
         }
     };
@@ -50,7 +52,7 @@ pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Fin
         let mend = format!("issue it for {host} too: {command} --names {host}");
         findings.wrong(AREA, &what, certificate.display(), &mend);
     }
-    expiry(AREA, "edge", &facts, &certificate.display().to_string(), findings);
+    expiry(AREA, "edge", &facts, certificate, &renew(&command), findings);
 }
 
 /// Whether one of a certificate's names is good for a host (RFC 6125: a `*` stands for one whole first label).
@@ -72,14 +74,18 @@ pub(super) fn mesh(config: &Config, findings: &mut Findings) {
         let certificates = tls::load_certificates(&path).unwrap_or_default();
         for facts in certificates.iter().filter_map(|certificate| tls::facts(certificate).ok()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            expiry(AREA, &name, &facts, &path.display().to_string(), findings);
+            let mend = if name == "ca.crt" {
+                format!("{command} --new-authority")
+            } else {
+                format!("once every service and Task trusts ca.crt: rm {}", path.display())
+            };
+            expiry(AREA, &name, &facts, &path, &mend, findings);
         }
     }
     for service in ServiceName::ALL {
         match mesh::check(service, &config.mesh) {
             Ok(facts) => {
-                let at = config.mesh.certificate(service);
-                expiry(AREA, service.as_str(), &facts, &at.display().to_string(), findings);
+                expiry(AREA, service.as_str(), &facts, &config.mesh.certificate(service), &mend, findings);
             }
             Err(error) => {
                 let what = format!("{service}: {}", error.problem);
@@ -107,7 +113,7 @@ fn renewal(command: &str, directory: &Path, authority: &str, trusting: &str) -> 
     )
 }
 
-fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &str, findings: &mut Findings) {
+fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &Path, mend: &str, findings: &mut Findings) {
     let left = facts.not_after.duration_since(Timestamp::now());
     let days = left.as_hours() / 24;
     if left < DUE {
@@ -116,9 +122,10 @@ fn expiry(area: &'static str, whose: &str, facts: &Facts, at: &str, findings: &m
         } else {
             format!("{whose}: expires in {days} days, at {}", facts.not_after)
         };
-        findings.doubtful(area, &what, at, "renew it; running services take the new one over by themselves");
+        let mend = format!("{mend} (running services take it over by themselves)");
+        findings.doubtful(area, &what, at.display(), &mend);
     } else {
-        findings.fine(area, format!("{whose}: in order, valid for {days} more days"), at);
+        findings.fine(area, format!("{whose}: in order, valid for {days} more days"), at.display());
     }
 }
 
