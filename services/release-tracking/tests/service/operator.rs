@@ -16,15 +16,17 @@ async fn the_operator_sees_releases_and_when_each_cluster_last_reported() {
     let get = async |target| ask(&directory, Method::GET, target).await;
 
     let all = get("/releases").await.unwrap();
-    assert_eq!(all.as_array().unwrap().len(), 2);
+    assert_eq!(all["releases"].as_array().unwrap().len(), 2);
     let merged = get("/releases?state=merged&app_namespace=app-shop-cicd&limit=10").await.unwrap();
-    assert_eq!(merged[0]["chain_id"], "c-1");
-    assert_eq!(merged[0]["pr_url"], "https://git.example/pulls/c-1");
-    assert_eq!(merged[0]["quiet_since"], "2027-01-15T08:00:00Z");
-    assert_eq!(get("/releases?app_namespace=app-blog-cicd").await.unwrap().as_array().unwrap().len(), 0);
+    let merged = &merged["releases"];
+    assert_eq!(merged[0]["chainId"], "c-1");
+    assert_eq!(merged[0]["prUrl"], "https://git.example/pulls/c-1");
+    assert_eq!(merged[0]["quietSince"], "2027-01-15T08:00:00Z");
+    let none = get("/releases?app_namespace=app-blog-cicd").await.unwrap();
+    assert_eq!(none["releases"].as_array().unwrap().len(), 0);
     let clusters = get("/clusters").await.unwrap();
-    assert_eq!(clusters[0]["cluster"], "kind-prod");
-    assert_eq!(clusters[0]["last_report_at"], "2027-01-15T08:00:10Z");
+    assert_eq!(clusters["clusters"][0]["cluster"], "kind-prod");
+    assert_eq!(clusters["clusters"][0]["lastReportAt"], "2027-01-15T08:00:10Z");
 
     assert!(get("/releases?state=lost").await.unwrap_err().to_string().contains("'lost'"));
     assert!(get("/nothing").await.is_err());
