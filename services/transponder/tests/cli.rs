@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 use std::{
+    fs::Permissions,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -363,6 +364,32 @@ fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
         assert_eq!(output.status.code(), Some(1), "{shown}");
         assert!(shown.contains(what) && shown.contains(mend), "{what}, {mend}: {shown}");
     }
+}
+
+#[test]
+fn the_doctor_names_each_secret_that_others_may_read() {
+    let bench = Bench::installed();
+    bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);
+    bench.ok(&["cluster", "rotate", "upper"]);
+    bench.ok(&["cluster", "rotate", "upper", "--finish"]);
+    assert!(!bench.ok(&["doctor", "--offline"]).contains("chmod"));
+    let secrets = [
+        "edge/edge.key",
+        "edge/edge-ca.key",
+        "mesh/ca.key",
+        "mesh/forwarder.key",
+        "registry/secrets/cluster-upper-relay-token/token",
+        "callers.toml",
+    ];
+    for secret in secrets {
+        std::fs::set_permissions(bench.path("i").join(secret), Permissions::from_mode(0o644)).unwrap();
+    }
+    let doctor = bench.ok(&["doctor", "--offline"]);
+    for secret in secrets {
+        let mend = format!("chmod 600 {}", bench.path("i").join(secret).display());
+        assert!(doctor.contains(&mend), "{mend}: {doctor}");
+    }
+    assert!(doctor.contains("6 to look at, 0 wrong"), "{doctor}");
 }
 
 #[test]

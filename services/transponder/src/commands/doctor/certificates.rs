@@ -1,5 +1,7 @@
 //! Certificates: the edge's and the mesh's.
 
+mod modes;
+
 use std::{collections::BTreeSet, path::Path};
 
 use jiff::SignedDuration;
@@ -8,6 +10,8 @@ use transponder_runtime::{
     mesh,
     tls::{self, Facts, Usage},
 };
+
+pub(super) use modes::secret;
 
 use super::finding::Findings;
 use crate::{certificates::LOCAL_NAMES, config::Config};
@@ -25,6 +29,10 @@ pub(super) fn edge(config: &Config, hosts: &BTreeSet<String>, findings: &mut Fin
         "transponder edge-certs --directory {}",
         directory.map_or_else(|| "DIR".to_owned(), |directory| directory.display().to_string())
     );
+    secret(AREA, "key of the edge", key, findings);
+    if let Some(directory) = directory {
+        secret(AREA, "key of the edge's authority", &directory.join("edge-ca.key"), findings);
+    }
     let renew = |command: &str| {
         let renewal = match directory {
             Some(directory) => renewal(command, directory, "edge-ca", "cluster's hooks"),
@@ -82,7 +90,9 @@ pub(super) fn mesh(config: &Config, findings: &mut Findings) {
             expiry(AREA, &name, &facts, &path, &mend, findings);
         }
     }
+    secret(AREA, "key of the mesh's authority", &directory.join("ca.key"), findings);
     for service in ServiceName::ALL {
+        secret(AREA, &format!("key of {service}"), &config.mesh.key(service), findings);
         match mesh::check(service, &config.mesh) {
             Ok(facts) => {
                 expiry(AREA, service.as_str(), &facts, &config.mesh.certificate(service), &mend, findings);

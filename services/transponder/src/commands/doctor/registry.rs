@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use transponder_core::ClusterName;
 use url::Url;
 
-use super::finding::Findings;
+use super::{certificates::secret, finding::Findings};
 use crate::registry::{Entry, Registry};
 
 const AREA: &str = "registry";
@@ -99,6 +99,10 @@ fn token(
     let at = registry.token_path(&entry.relay_secret_name);
     let mend = format!("transponder cluster rotate {cluster}");
     let wrong = |what: String, findings: &mut Findings| findings.wrong(AREA, &what, at.display(), &mend);
+    for path in [&at, &registry.previous_token_path(&entry.relay_secret_name)] {
+        let name = path.file_name().unwrap_or_default().display();
+        secret(AREA, &format!("{cluster}: {name}"), path, findings);
+    }
     let token = match fs::read(&at) {
         Ok(bytes) => bytes,
         Err(error) => {

@@ -9,7 +9,7 @@ use rustix::fs::{Access, access, statvfs};
 use transponder_core::Timestamp;
 use transponder_runtime::{Context, auth::TokenFile};
 
-use super::finding::Findings;
+use super::{certificates::secret, finding::Findings};
 use crate::config::Config;
 
 /// Below this much free space a store has little time left.
@@ -90,6 +90,7 @@ pub(super) fn broker_token(config: &Config, findings: &mut Findings) {
         findings.fine(AREA, "none is sent: forwarder.token_file is empty", "forwarder.token_file");
         return;
     }
+    secret(AREA, "token for the broker", path, findings);
     match transponder_forwarder::check_file(path, audience, Timestamp::now()) {
         Ok(facts) => {
             let until = facts.expires.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
