@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::sync::{Mutex, RwLock};
-use transponder_tests::{Broker, Mesh, OtlpReceiver, TestEvent, eventually};
+use transponder_tests::{Broker, LONG, Mesh, OtlpReceiver, TestEvent, eventually};
 
 /// Long enough for everything to settle and to be delivered after the last restart.
 const CALM: Duration = Duration::from_secs(90);
@@ -118,6 +118,13 @@ async fn compare(mesh: &Mesh, ledger: &Ledger, broker: &Broker, otlp: &OtlpRecei
         assert!(traces.values().all(|spans| spans.len() == 1), "one span a trace");
         let counted = deployments == expected.0 && succeeded == expected.0 && failed == expected.1;
         if missing == 0 && traces.len() == ledger.outcomes.len() && counted && dead == 0.0 { Ok(told) } else { Err(told) }
+    })
+    .await;
+    eventually("nothing waits for ever", LONG, || async {
+        let list = ["outcomes", "list", "--state", "waiting", "--output", "json"];
+        let listed = mesh.operate(list).await.success().json();
+        let waiting = listed["outcomes"].as_array().map_or(0, Vec::len);
+        if waiting == 0 { Ok(()) } else { Err(format!("{waiting} outcomes wait")) }
     })
     .await;
     println!("{last}");

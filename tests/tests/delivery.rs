@@ -246,3 +246,52 @@ async fn what_was_accepted_before_a_kill_is_delivered_after_the_restart() {
     assert_eq!(otlp.wait_for_spans(1, LONG).await.len(), 1);
     assert_eq!(mesh.metric("dora_deployments_total", &[]).await, 1.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overtaken_outcome_is_replaced_even_if_the_mesh_dies_before_that_is_written() {
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("edge.settle.failed", "5s");
+    mesh.env("TRANSPONDER_CRASH_AT", "hand-over.before:1");
+    mesh.run().await;
+    let failed = TestEvent::new("Failed", "chain-1").finished("2026-01-01T00:00:00Z");
+    let succeeded = TestEvent::new("Succeeded", "chain-1").finished("2026-01-01T00:05:00Z");
+    assert_eq!(mesh.post("kind-prod", failed.body()).await.unwrap().0, 202);
+    // It may be answered or not: it is stored before the mesh dies.
+    let _ = mesh.post("kind-prod", succeeded.body()).await;
+    eventually("the mesh dies", LONG, || {
+        let ended = mesh.process().ended();
+        async move { ended.map(|_| ()).ok_or_else(|| "it runs".to_owned()) }
+    })
+    .await;
+    mesh.unset("TRANSPONDER_CRASH_AT");
+    mesh.run().await;
+    let receipt = mesh.wait_final("kind-prod", &failed.key()).await;
+    assert_eq!(receipt["targets"]["dora"]["state"], "replaced", "{receipt}");
+    mesh.wait_final("kind-prod", &succeeded.key()).await;
+    assert_eq!(mesh.metric("dora_deployments_total", &[]).await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_presync_that_is_observed_again_while_it_is_open_gives_its_room_back() {
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("edge.budget.undelivered_events", "3");
+    mesh.run().await;
+    broker.refuse().await;
+    for n in 0..3 {
+        let event = TestEvent::new("Syncing", &format!("chain-{n}"));
+        assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+        let again = event.finished("2026-01-01T00:00:00Z");
+        assert_eq!(mesh.post("kind-prod", again.body()).await.unwrap().0, 200);
+    }
+    let next = TestEvent::new("Succeeded", "chain-3");
+    assert_eq!(mesh.post("kind-prod", next.body()).await.unwrap().0, 429);
+    broker.accept().await;
+    broker.wait_for(3, LONG).await;
+    eventually("there is room again", LONG, || async {
+        let (status, answer) = mesh.post("kind-prod", next.body()).await?;
+        if status == 202 { Ok(()) } else { Err(format!("{status} {answer}")) }
+    })
+    .await;
+}

@@ -167,7 +167,7 @@ fn an_installation_runs_and_the_operator_sees_what_is_sent() {
     let (replayed, reason) = running.ask(&["outcomes", "replay", key]);
     assert!(!replayed && reason.contains("nothing to replay"), "{reason}");
     let releases = running.json(&["releases", "list", "--state", "succeeded"]);
-    assert_eq!(releases[0]["chain_id"], "c-1", "{releases:#}");
+    assert_eq!(releases["releases"][0]["chainId"], "c-1", "{releases:#}");
     assert!(running.ok(&["releases", "clusters"]).contains("upper"));
 
     let peer = |key: &str, part: &str| format!("edge.peers.{key}={}", running.address(part));

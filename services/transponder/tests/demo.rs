@@ -18,7 +18,8 @@ fn the_demo_ends_well_in_under_ten_seconds_and_leaves_nothing_behind() {
     assert!(started.elapsed().as_secs() < 10, "{:?}: {told}", started.elapsed());
     assert!(told.contains("expectations, all held") && !told.contains('✗'), "{told}");
     assert!(!told.contains('\x1b'), "no colour in a pipe: {told}");
-    for part in ["curl -sS --cacert", "grpcurl -cacert", "dora_deployments_total{…} 2", "state unreported"] {
+    for part in ["curl -sS --cacert", "grpcurl -cacert", "dora_deployments_total{…} 2", "state unreported"]
+    {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "the demo's directory goes away");

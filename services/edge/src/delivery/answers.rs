@@ -52,7 +52,16 @@ impl State {
                 now,
             ),
             Err(failure) => {
-                self.failed(sequence, target, failure, called.tracked, called.detail, &called.app, now)
+                self.failed(
+                    sequence,
+                    target,
+                    failure,
+                    called.tracked,
+                    called.order,
+                    called.detail,
+                    &called.app,
+                    now,
+                );
             }
         }
     }
@@ -132,6 +141,7 @@ impl State {
         target: Target,
         failure: Failure,
         tracked: Vec<i64>,
+        order: i64,
         detail: Detail,
         app: &str,
         now: Instant,
@@ -142,6 +152,12 @@ impl State {
         let (key, cluster) = (entry.key, entry.cluster.clone());
         let stream = entry.place.map(|place| place.stream);
         let slot = &mut entry.slots[index(target)];
+        if matches!(&slot.detail, Detail::Verdict { order: newer, .. } if *newer != order) {
+            // What failed is overtaken: its failure is not that of the verdict that took its place.
+            self.engine.metrics.failed(target);
+            self.requeue(sequence, target, now);
+            return;
+        }
         slot.attempts = slot.attempts.saturating_add(1);
         let (first_at, first) = *slot.first_failed.get_or_insert((at, now));
         if matches!(detail, Detail::Anchor(_)) {
@@ -204,7 +220,7 @@ impl State {
 
     pub(super) fn close_if_done(&mut self, sequence: Sequence) {
         let Some(entry) = self.entries.get(&sequence) else { return };
-        if !entry.slots.iter().all(|slot| matches!(slot.state, SlotState::Done | SlotState::Dead)) {
+        if entry.slots.iter().any(|slot| slot.state.is_open()) {
             return;
         }
         if let Some(entry) = self.entries.remove(&sequence) {

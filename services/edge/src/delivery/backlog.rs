@@ -6,12 +6,12 @@ use transponder_core::{Target, TargetState, Timestamp};
 use transponder_store::StoreError;
 
 use super::{
-    Message,
+    Message, Write,
     engine::State,
     entry::{Entry, Slot, SlotState, index},
     settler::Settler,
 };
-use crate::outbox::{Detail, OpenEvent, Sequence};
+use crate::outbox::{Decision, Detail, OpenEvent, Sequence};
 
 /// Pause before an unreadable store is read again.
 const REREAD: Duration = Duration::from_secs(1);
@@ -39,7 +39,10 @@ impl State {
             lane.queue.clear();
         }
         for stored in &backlog.unsettled {
-            self.settler.observe(stored, wall, now);
+            if let Some(overtaken) = self.settler.observe(stored, wall, now) {
+                // Said before, as a rule, and not written: that it was decided is not known.
+                self.write(Write::Decision(Decision::Replace(overtaken), None));
+            }
         }
         let events = backlog.events.len();
         for event in backlog.events {
@@ -88,8 +91,7 @@ impl State {
                 }
             };
         }
-        let tracking_over =
-            matches!(entry.slots[index(Target::Tracking)].state, SlotState::Done | SlotState::Dead);
+        let tracking_over = !entry.slots[index(Target::Tracking)].state.is_open();
         let span = &entry.slots[index(Target::Span)];
         let span_free = span.state == SlotState::Waiting && (tracking_over || span.detail != Detail::None);
         self.entries.insert(event.sequence, entry);
@@ -99,6 +101,7 @@ impl State {
         for (target, at) in queued {
             self.enqueue(event.sequence, target, Some(at), now);
         }
+        self.close_if_done(event.sequence);
     }
 
     /// Reads an event that was final until now. If something happens to it meanwhile, it is read again: only then is

@@ -33,8 +33,10 @@ pub(super) struct Slot {
 
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SlotState {
-    /// Not a target of the event, or done with it.
+    /// Not a target of the event.
     #[default]
+    Absent,
+    /// Done with it, until it is observed again.
     Done,
     /// Given up.
     Dead,
@@ -42,6 +44,13 @@ pub(super) enum SlotState {
     Waiting,
     /// In the target's queue, or on its way.
     Queued,
+}
+
+impl SlotState {
+    /// Whether something is still to be done.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Waiting | Self::Queued)
+    }
 }
 
 /// Where the slot and the lane of a target are.

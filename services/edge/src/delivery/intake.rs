@@ -122,7 +122,7 @@ impl State {
     ) {
         let Some(entry) = self.entries.get_mut(&sequence) else { return };
         let slot = &mut entry.slots[index(target)];
-        if matches!(slot.state, SlotState::Done | SlotState::Dead) {
+        if !slot.state.is_open() {
             return;
         }
         slot.state = SlotState::Queued;

@@ -191,7 +191,7 @@ pub(crate) enum Decision {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Decided {
     pub handed_over: Vec<HandedOver>,
-    /// The overtaken events that were waiting for their verdict.
+    /// The overtaken events: none of them waits for a verdict any more.
     pub replaced: Vec<Sequence>,
 }
 

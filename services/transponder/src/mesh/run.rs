@@ -53,7 +53,7 @@ impl Running {
             Some((_, outcome)) => outcome,
         };
         if let Err(error) = &first {
-            tracing::error!(error = causes(&error), "stopping");
+            tracing::error!(error = causes(error), "stopping");
         }
         context.shutdown.begin();
         let drained = match tokio::time::timeout(DRAIN, self.drain()).await {

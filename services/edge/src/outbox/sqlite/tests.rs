@@ -129,6 +129,25 @@ async fn a_verdict_keeps_its_place_over_a_restart_and_takes_up_an_undelivered_on
 }
 
 #[tokio::test]
+async fn a_verdict_that_is_handed_over_ends_the_wait_of_the_events_that_it_overtook() {
+    let directory = tempfile::tempdir().unwrap();
+    let outbox = SqliteOutbox::open(directory.path()).unwrap();
+    let (failed, succeeded) = (event("a", "c-1", Phase::Failed, 1), event("b", "c-1", Phase::Succeeded, 2));
+    let Accepted::New { sequence: first, .. } = accept(&outbox, failed).await else { panic!("it is new") };
+    let Accepted::New { sequence: second, observation: Some(number) } =
+        accept(&outbox, succeeded.clone()).await
+    else {
+        panic!("it is new")
+    };
+    let verdict = HandOver { verdict: verdict(&succeeded, 2), events: vec![first, second], up_to: number };
+    let decided = outbox.decide(vec![Decision::HandOver(verdict)], at(3)).await.unwrap();
+    assert_eq!((decided.handed_over[0].sequence, decided.replaced), (second, vec![first]));
+    let open = outbox.open(first).await.unwrap().unwrap();
+    let dora = open.targets.iter().find(|(target, _)| *target == Target::Dora).unwrap();
+    assert_eq!(dora.1.state, TargetState::Replaced);
+}
+
+#[tokio::test]
 async fn an_event_that_was_final_is_open_again_when_it_is_observed_again() {
     let directory = tempfile::tempdir().unwrap();
     let outbox = SqliteOutbox::open(directory.path()).unwrap();

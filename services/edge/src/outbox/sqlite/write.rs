@@ -146,8 +146,12 @@ pub(super) fn decide(
     for decision in decisions {
         match decision {
             Decision::Status(change) => record(connection, change)?,
-            Decision::HandOver(verdict) => decided.handed_over.extend(hand_over(connection, verdict, at)?),
-            Decision::Replace(key) => decided.replaced.extend(replace(connection, *key, at)?),
+            Decision::HandOver(verdict) => hand_over(connection, verdict, at, &mut decided)?,
+            Decision::Replace(key) => {
+                if let Some((sequence, status)) = dora_status(connection, *key)? {
+                    replace(connection, sequence, &status, at, &mut decided)?;
+                }
+            }
         }
     }
     Ok(decided)
@@ -191,11 +195,7 @@ fn overtaken_by(connection: &Connection, change: &StatusChange) -> rusqlite::Res
             Ok(newer.then_some(Overtaken::Observation))
         }
         (Target::Dora, Detail::Verdict { order, .. }) => {
-            let sql = format!("SELECT {STATUS} FROM status WHERE sequence = ?1 AND target = 'dora'");
-            let stored = connection
-                .prepare_cached(&sql)?
-                .query_row([change.sequence], |row| Ok(status(row, 0)?.1))
-                .optional()?;
+            let stored = status_of(connection, change.sequence, Target::Dora)?;
             let newer =
                 matches!(stored.map(|s| s.detail), Some(Detail::Verdict { order: o, .. }) if o > *order);
             Ok(newer.then_some(Overtaken::Verdict))
@@ -238,7 +238,8 @@ fn hand_over(
     connection: &Connection,
     HandOver { verdict, events, up_to }: &HandOver,
     at: Timestamp,
-) -> rusqlite::Result<Option<HandedOver>> {
+    decided: &mut Decided,
+) -> rusqlite::Result<()> {
     for sequence in events {
         connection
             .prepare_cached(
@@ -246,7 +247,13 @@ fn hand_over(
             )?
             .execute([sequence, up_to])?;
     }
-    let Some((sequence, before)) = dora_status(connection, verdict.event)? else { return Ok(None) };
+    let Some((sequence, before)) = dora_status(connection, verdict.event)? else { return Ok(()) };
+    // Whatever became of the decision that overtook the others: once they are settled, nothing else would end their wait.
+    for other in events.iter().filter(|other| **other != sequence) {
+        if let Some(status) = status_of(connection, *other, Target::Dora)? {
+            replace(connection, *other, &status, at, decided)?;
+        }
+    }
     let mut verdict = verdict.clone();
     // A verdict of the same event that DORA has not taken yet becomes part of this one.
     if let (Detail::Verdict { verdict: earlier, .. }, false) = (&before.detail, before.state.is_final()) {
@@ -259,7 +266,20 @@ fn hand_over(
     if !before.state.is_open() {
         conclude(connection, sequence, None)?;
     }
-    Ok(Some(HandedOver { sequence, order, verdict }))
+    decided.handed_over.push(HandedOver { sequence, order, verdict });
+    Ok(())
+}
+
+fn status_of(
+    connection: &Connection,
+    sequence: Sequence,
+    target: Target,
+) -> rusqlite::Result<Option<TargetStatus>> {
+    let sql = format!("SELECT {STATUS} FROM status WHERE sequence = ?1 AND target = ?2");
+    connection
+        .prepare_cached(&sql)?
+        .query_row(params![sequence, target.as_str()], |row| Ok(status(row, 0)?.1))
+        .optional()
 }
 
 fn dora_status(connection: &Connection, key: EventKey) -> rusqlite::Result<Option<(Sequence, TargetStatus)>> {
@@ -282,14 +302,22 @@ fn next_order(connection: &Connection) -> rusqlite::Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-fn replace(connection: &Connection, key: EventKey, at: Timestamp) -> rusqlite::Result<Option<Sequence>> {
-    let Some((sequence, status)) = dora_status(connection, key)? else { return Ok(None) };
-    if status.state != TargetState::Waiting {
-        return Ok(None);
+/// Ends the wait of an event that is not its release's candidate any more.
+fn replace(
+    connection: &Connection,
+    sequence: Sequence,
+    status: &TargetStatus,
+    at: Timestamp,
+    decided: &mut Decided,
+) -> rusqlite::Result<()> {
+    if status.state == TargetState::Waiting {
+        set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
+        conclude(connection, sequence, Some(at))?;
     }
-    set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
-    conclude(connection, sequence, Some(at))?;
-    Ok(Some(sequence))
+    if status.state == TargetState::Waiting || !status.state.is_open() {
+        decided.replaced.push(sequence);
+    }
+    Ok(())
 }
 
 pub(super) fn replay(
