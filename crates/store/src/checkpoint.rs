@@ -23,6 +23,8 @@ use crate::{Database, StoreError};
 /// that writes it makes the commits of that moment wait.
 const CHANGES: usize = 256;
 const AFTER: Duration = Duration::from_secs(1);
+/// Copies are not more frequent than this: each has syncs of its own.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The thread that copies, and what the writer knows of it.
 pub(crate) struct Checkpoints {
@@ -60,13 +62,18 @@ impl Checkpoints {
         self.changes += changes;
         if self.copied.swap(false, Ordering::AcqRel) {
             copy(writer, &self.path);
-        } else if (self.changes >= CHANGES || self.last.elapsed() >= AFTER)
+        } else if self.is_due()
             && let Some(wake) = &self.wake
             && wake.try_send(()).is_ok()
         {
             self.last = Instant::now();
             self.changes = 0;
         }
+    }
+
+    fn is_due(&self) -> bool {
+        let since = self.last.elapsed();
+        since >= AFTER || (self.changes >= CHANGES && since >= PAUSE)
     }
 }
 
