@@ -205,7 +205,7 @@ async fn doctor_names_what_is_wrong_where_and_how_to_mend_it() {
     finding(&ran, "wrong", "edge cert", &["not valid now"], "expired.crt", "edge-certs");
     assert_eq!(ran.code, Some(1));
     let ran = doctor(&mesh, &certificate("soon").each_ref().map(String::as_str), &[]).await;
-    finding(&ran, "doubtful", "edge cert", &["expires in"], "soon.crt", "renew it");
+    finding(&ran, "doubtful", "edge cert", &["expires in"], "soon.crt", "edge-certs");
     assert_eq!(ran.code, Some(0));
 
     let claims = |audience: &str, expiry: i64| {
