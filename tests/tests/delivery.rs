@@ -295,3 +295,20 @@ async fn a_presync_that_is_observed_again_while_it_is_open_gives_its_room_back()
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_id_from_two_clusters_is_two_events() {
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.add_cluster("kind-test").await;
+    mesh.run().await;
+    let event = TestEvent::new("Succeeded", "chain-1");
+    let mut of_another = event.json();
+    of_another["subject"]["content"]["cluster"] = "kind-test".into();
+    assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    assert_eq!(mesh.post("kind-test", of_another.to_string()).await.unwrap().0, 202);
+    // The broker tells them apart by the key: by the id alone, one PipelineRun would not be made.
+    let received = broker.wait_for(2, LONG).await;
+    let keys: Vec<_> = received.iter().map(|r| r.header("transponder-key").unwrap()).collect();
+    assert_ne!(keys[0], keys[1]);
+}

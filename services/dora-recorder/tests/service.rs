@@ -1,5 +1,5 @@
 //! The service over real mutual TLS on loopback.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what it does not expect")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops at what it does not expect")]
 
 mod common;
 

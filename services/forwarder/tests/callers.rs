@@ -1,5 +1,4 @@
 //! Who may forward, with which token, and what a request must hold.
-#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 mod common;
 

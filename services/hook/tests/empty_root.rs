@@ -1,5 +1,5 @@
 //! The program as it is shipped: linked statically, small, and at home in a root that holds nothing else.
-#![allow(clippy::unwrap_used, reason = "a helper of tests fails the test")]
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails the test")]
 
 mod support;
 

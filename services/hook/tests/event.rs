@@ -1,5 +1,5 @@
 //! What is built is what DESIGN §4 says, and what the edge accepts.
-#![allow(clippy::unwrap_used, reason = "a helper of tests fails the test")]
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails the test")]
 
 mod support;
 

@@ -1,5 +1,4 @@
 //! What the backend gets, and what its answers come to.
-#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Who may emit what, and from when a span starts.
-#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
+#![expect(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The mesh as one process, from an installation to its end, with the operator's commands at work on it.
 
-#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
+#![expect(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 use std::{
     io::Read as _,

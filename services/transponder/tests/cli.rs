@@ -1,6 +1,6 @@
 //! The command line as an operator uses it, each test in a directory of its own.
 
-#![allow(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
+#![expect(clippy::unwrap_used, reason = "in a test an unexpected failure should panic")]
 
 use std::{
     fs::Permissions,

@@ -76,7 +76,7 @@ impl Recorder {
                 Err(error) => {
                     if !std::mem::replace(&mut told, true) {
                         let decisions = self.decisions.len();
-                        tracing::error!(%error, decisions, "decisions cannot be written; they are kept and tried again");
+                        tracing::error!(%error, decisions, "decisions cannot be written; what has happened is kept and tried again, what has not is decided anew");
                     }
                     // The store opens its file anew and the engine reads it: an open verdict is still open there.
                     self.decisions.retain(|decision| matches!(decision, Decision::Status(_)));

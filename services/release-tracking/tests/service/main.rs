@@ -1,5 +1,5 @@
 //! The service over real mutual TLS, with real callers and a clock that the tests set.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, its helpers too")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, its helpers too")]
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -87,6 +87,10 @@ async fn an_event_is_new_once_then_known_and_its_key_is_taken() {
         assert_eq!(accept(&outbox, other).await, Accepted::Conflict);
     }
     assert!(outbox.knows(first.key).await.unwrap());
+    // Its states are not stored yet: the file's own table of targets says how each begins.
+    let view = outbox.view(first.key).await.unwrap().unwrap();
+    let begun: Vec<_> = view.targets.iter().map(|(target, status)| (*target, status.state)).collect();
+    assert_eq!(begun, Target::ALL.map(|target| (target, target.begins())));
     let loaded = outbox.load(sequence).await.unwrap().unwrap();
     assert_eq!((loaded.body, loaded.report), (first.body, first.report));
 }
@@ -145,6 +149,22 @@ async fn a_verdict_that_is_handed_over_ends_the_wait_of_the_events_that_it_overt
     let open = outbox.open(first).await.unwrap().unwrap();
     let dora = open.targets.iter().find(|(target, _)| *target == Target::Dora).unwrap();
     assert_eq!(dora.1.state, TargetState::Replaced);
+}
+
+#[tokio::test]
+async fn a_verdict_of_an_event_that_is_none_for_dora_ends_the_wait_of_the_others_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let outbox = SqliteOutbox::open(directory.path()).unwrap();
+    let failed = event("a", "c-1", Phase::Failed, 1);
+    let mut succeeded = event("b", "c-1", Phase::Succeeded, 2);
+    succeeded.targets.retain(|target| *target != Target::Dora);
+    let Accepted::New { sequence: first, .. } = accept(&outbox, failed).await else { panic!("it is new") };
+    let Accepted::New { sequence: second, .. } = accept(&outbox, succeeded.clone()).await else {
+        panic!("it is new")
+    };
+    let verdict = HandOver { verdict: verdict(&succeeded, 2), events: vec![first, second], up_to: i64::MAX };
+    let decided = outbox.decide(vec![Decision::HandOver(verdict)], at(3)).await.unwrap();
+    assert_eq!(decided, Decided { handed_over: Vec::new(), replaced: vec![first] });
 }
 
 #[tokio::test]

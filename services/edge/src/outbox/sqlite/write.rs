@@ -128,12 +128,13 @@ fn conclude(connection: &Connection, sequence: Sequence, at: Option<Timestamp>) 
             "SELECT EXISTS (SELECT 1 FROM status WHERE sequence = ?1 AND state NOT IN ('delivered', 'replaced', 'dead'))",
         )?
         .query_row([sequence], |row| row.get(0))?;
-    let sql = if open {
-        "UPDATE event SET final_at = NULL WHERE sequence = ?1 AND final_at IS NOT NULL AND ?2 IS ?2"
+    if open {
+        let reopened = "UPDATE event SET final_at = NULL WHERE sequence = ?1 AND final_at IS NOT NULL";
+        connection.prepare_cached(reopened)?.execute([sequence])?;
     } else {
-        "UPDATE event SET final_at = coalesce(?2, final_at) WHERE sequence = ?1"
-    };
-    connection.prepare_cached(sql)?.execute(params![sequence, at.map(nanos)])?;
+        let ended = "UPDATE event SET final_at = coalesce(?2, final_at) WHERE sequence = ?1";
+        connection.prepare_cached(ended)?.execute(params![sequence, at.map(nanos)])?;
+    }
     Ok(())
 }
 
@@ -247,13 +248,17 @@ fn hand_over(
             )?
             .execute([sequence, up_to])?;
     }
-    let Some((sequence, before)) = dora_status(connection, verdict.event)? else { return Ok(()) };
+    let candidate = dora_status(connection, verdict.event)?;
     // Whatever became of the decision that overtook the others: once they are settled, nothing else would end their wait.
-    for other in events.iter().filter(|other| **other != sequence) {
+    for other in
+        events.iter().filter(|other| candidate.as_ref().is_none_or(|(sequence, _)| sequence != *other))
+    {
         if let Some(status) = status_of(connection, *other, Target::Dora)? {
             replace(connection, *other, &status, at, decided)?;
         }
     }
+    // An event that was accepted while DORA was no target is none for it now.
+    let Some((sequence, before)) = candidate else { return Ok(()) };
     let mut verdict = verdict.clone();
     // A verdict of the same event that DORA has not taken yet becomes part of this one.
     if let (Detail::Verdict { verdict: earlier, .. }, false) = (&before.detail, before.state.is_final()) {
@@ -310,13 +315,16 @@ fn replace(
     at: Timestamp,
     decided: &mut Decided,
 ) -> rusqlite::Result<()> {
-    if status.state == TargetState::Waiting {
-        set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
-        conclude(connection, sequence, Some(at))?;
+    match status.state {
+        TargetState::Waiting => {
+            set_status(connection, sequence, Target::Dora, &TargetStatus::new(TargetState::Replaced, at))?;
+            conclude(connection, sequence, Some(at))?;
+        }
+        // A verdict of it is on its way to DORA.
+        TargetState::Stored | TargetState::Retrying => return Ok(()),
+        TargetState::Delivered | TargetState::Replaced | TargetState::Dead => {}
     }
-    if status.state == TargetState::Waiting || !status.state.is_open() {
-        decided.replaced.push(sequence);
-    }
+    decided.replaced.push(sequence);
     Ok(())
 }
 

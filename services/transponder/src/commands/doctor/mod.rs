@@ -48,7 +48,7 @@ pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode
         }
         Err(error) => findings.wrong(
             "configuration",
-            error.0.trim_start_matches("configuration: "),
+            &error.0,
             &file,
             "make the file readable, or correct the key or value; 'transponder config --reference' lists them all",
         ),
