@@ -481,8 +481,11 @@ async fn a_stop_under_load_keeps_every_promise() {
     assert_eq!((last.0, last.1.as_str()), (503, "stopping\n"), "{said:?}");
     let report = load.stop().await;
     assert!(report.acknowledged.len() >= 100, "{}", report.acknowledged.len());
+    // A connection that is idle is closed, and a request that is sent at that moment gets no answer, however that looks
+    // to the client. One that waits in vain is not the same.
+    let cut_off = |failure: &str| failure.contains("kind: Request") && !failure.contains("TimedOut");
     let other: Vec<_> =
-        report.failed.iter().filter(|f| !f.contains("503") && !f.contains("onnect")).take(3).collect();
+        report.failed.iter().filter(|f| !f.contains("503") && !cut_off(f.as_str())).take(3).collect();
     assert!(other.is_empty(), "a request was neither refused nor cut off by the stop: {other:#?}");
     broker.always(Behaviour::Accept);
     mesh.run().await;
