@@ -1,6 +1,7 @@
 //! The harness: starts any part of a release's way on free loopback ports, and waits for conditions, never for time.
 //!
 //! * [`Mesh`] is the product as an operator runs it, and [`TestEvent`] what a hook sends it;
+//! * [`Apart`] is the same as a process per service;
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;
 //! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
 //! * [`Jaeger`], [`Tempo`] and [`Prometheus`] are the real ones; [`curl`], [`GrpcCall`] and [`Run`] call real clients;
@@ -9,6 +10,7 @@
 //! Everything here reports trouble by panicking in the test that asked: a test has no use for an error it would only
 //! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
 
+mod apart;
 mod broker;
 mod certificates;
 mod event;
@@ -29,6 +31,7 @@ mod tempo;
 pub mod usage;
 mod wire;
 
+pub use apart::Apart;
 pub use broker::{Answer, Behaviour, Broker, Received};
 pub use certificates::Authority;
 pub use event::TestEvent;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::{Broker, HttpResponse, Process, Run, eventually, http, product};
 
 /// How long a start may take on a busy machine.
-const START: Duration = Duration::from_secs(60);
+pub(crate) const START: Duration = Duration::from_secs(60);
 
 /// A mesh that can be stopped, killed and started again on the same data.
 pub struct Mesh {
@@ -175,15 +175,26 @@ impl Mesh {
 
     /// Starts the mesh and does not wait for anything.
     pub fn launch(&mut self) {
-        let _ = std::fs::remove_file(self.directory.path().join("ready.json"));
+        let command = self.command("all", &self.directory.path().join("ready.json"));
+        self.process = Some(Process::start("transponder all", command));
+    }
+
+    /// The command that runs `all` or one service, which says in `ready` where it listens.
+    pub(crate) fn command(&self, service: &str, ready: &Path) -> Command {
+        let _ = std::fs::remove_file(ready);
         let mut command = Command::new(product("transponder"));
         command.arg("--config").arg(self.path("transponder.toml"));
         for (key, value) in &self.settings {
             command.arg("--set").arg(format!("{key}={value}"));
         }
-        command.arg("all").arg("--ready-file").arg(self.directory.path().join("ready.json"));
+        command.arg(service).arg("--ready-file").arg(ready);
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
-        self.process = Some(Process::start("transponder all", command));
+        command
+    }
+
+    /// Takes over where a part listens that another process runs.
+    pub(crate) fn located(&mut self, part: &str, address: &Value) {
+        self.addresses[part] = address.clone();
     }
 
     /// Kills it as `kill -9` does.
@@ -296,14 +307,22 @@ impl Mesh {
     ///
     /// When the admin listener does not answer.
     pub async fn metrics(&self) -> String {
+        self.metrics_of("admin").await
+    }
+
+    async fn metrics_of(&self, admin: &str) -> String {
         let answer =
-            http(["-s", "--max-time", "5", &format!("http://{}/metrics", self.address("admin"))]).await;
+            http(["-s", "--max-time", "5", &format!("http://{}/metrics", self.address(admin))]).await;
         answer.expect("metrics").body_text()
     }
 
     /// The value of one sample, by metric name and the labels that it must have; the sum where several match.
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.metrics().await;
+        self.metric_of("admin", name, labels).await
+    }
+
+    pub(crate) async fn metric_of(&self, admin: &str, name: &str, labels: &[&str]) -> f64 {
+        let text = self.metrics_of(admin).await;
         let samples = text.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             let (metric, set) = series.split_once('{').unwrap_or((series, ""));

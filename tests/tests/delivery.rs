@@ -312,3 +312,26 @@ async fn the_same_id_from_two_clusters_is_two_events() {
     let keys: Vec<_> = received.iter().map(|r| r.header("transponder-key").unwrap()).collect();
     assert_ne!(keys[0], keys[1]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_broker_sees_the_retry_schedule_that_is_configured() {
+    let (fast, slow) = tokio::join!(attempts("50ms", 5), attempts("1h", 1));
+    // The schedule is an upper bound: five delays of at most 50 to 100 ms, and chance cannot stretch them.
+    assert!(fast[4] - fast[0] < Duration::from_secs(5), "{fast:?}");
+    assert_eq!(slow.len(), 1, "{slow:?}");
+}
+
+/// When a broker that refuses everything got the first `count` posts, and those of the two seconds after.
+async fn attempts(base: &str, count: usize) -> Vec<std::time::Instant> {
+    let broker = Broker::start().await;
+    broker.always(Behaviour::Answer(Answer::status(500)));
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("edge.delivery.retry_base", base);
+    mesh.set("edge.delivery.retry_cap", base);
+    mesh.run().await;
+    let event = TestEvent::new("Succeeded", "chain-1");
+    assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    broker.wait_for(count, LONG).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    broker.received().iter().map(|received| received.at).collect()
+}

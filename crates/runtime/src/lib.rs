@@ -40,6 +40,8 @@ pub struct Context {
     pub shutdown: Shutdown,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Where it records what it does.
+    pub tracer: trace::Tracer,
     /// Until when the certificates of the process are valid.
     pub certificates: mesh::CertificateMetrics,
 }
@@ -55,6 +57,7 @@ impl Context {
             readiness: Readiness::default(),
             shutdown: Shutdown::default(),
             clock: Arc::new(SystemClock::new()),
+            tracer: trace::Tracer::default(),
         }
     }
 }

@@ -46,7 +46,7 @@ impl App {
         config.check().map_err(Error::Config)?;
         let metrics = Metrics::register(context);
         let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
-        let peers = Peers::new(&config.peers, &config.delivery, &identity)?;
+        let peers = Peers::new(&config.peers, &config.delivery, &identity, &context.tracer)?;
         let tls = server_tls(&config, context)?;
         let budgets = Budgets::new(&config.budget, &config.http);
         let registry = Arc::new(Registry::new());
@@ -70,8 +70,15 @@ impl App {
             EdgeOperator { outbox: outbox.clone(), delivery: delivery.clone(), clock: context.clock.clone() };
         operator::serve(directory.path(), Arc::new(answers), context.shutdown.clone())
             .map_err(Error::Operator)?;
-        let handler =
-            Arc::new(Handler { registry, outbox, delivery, clock: context.clock.clone(), metrics, config });
+        let handler = Arc::new(Handler {
+            registry,
+            outbox,
+            delivery,
+            clock: context.clock.clone(),
+            metrics,
+            tracer: context.tracer.clone(),
+            config,
+        });
         Ok(Self { listener, handler, drained, context: context.clone(), _directory: directory })
     }
 

@@ -21,6 +21,7 @@ mod operator;
 mod outbox;
 pub mod registry;
 mod sweeper;
+mod trace;
 
 pub use app::App;
 pub use config::{

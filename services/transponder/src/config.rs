@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use figment::Figment;
 use serde::{Deserialize, Serialize};
-use transponder_runtime::{auth::CallersConfig, config::ConfigError, mesh::MeshConfig, telemetry::LogFormat};
+use transponder_runtime::{
+    auth::CallersConfig, config::ConfigError, mesh::MeshConfig, telemetry::LogFormat, trace::TracesConfig,
+};
 
 use crate::cli::Globals;
 
@@ -14,6 +16,8 @@ use crate::cli::Globals;
 pub struct Config {
     /// Logging.
     pub log: LogConfig,
+    /// Transponder's own traces.
+    pub traces: TracesConfig,
     /// The admin listener.
     pub admin: AdminConfig,
     /// Identities of the mesh.

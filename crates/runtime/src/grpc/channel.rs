@@ -43,7 +43,7 @@ pub fn channel(
 }
 
 fn pass_on_trace(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
-    if let Ok(value) = TraceContext::current().child().to_string().parse() {
+    if let Ok(value) = TraceContext::current().to_string().parse() {
         request.metadata_mut().insert("traceparent", value);
     }
     Ok(request)

@@ -7,32 +7,38 @@ use std::{
 };
 
 use http::{Request, Response};
-use tonic::{Status, body::Body};
+use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
-use transponder_core::Caller;
+use transponder_core::{Caller, ServiceName};
 
 use super::connection::Peer;
-use crate::{Fault, auth::TokenReviewer, trace::TraceContext};
+use crate::{
+    Fault,
+    auth::TokenReviewer,
+    trace::{Kind, Span, TraceContext, Tracer},
+};
 
 /// Authenticates each call, puts the [`Caller`] into its extensions and runs it in its trace context.
 #[derive(Clone)]
 pub(super) struct AuthLayer {
     pub(super) reviewer: Arc<dyn TokenReviewer>,
+    pub(super) service: ServiceName,
+    pub(super) tracer: Tracer,
 }
 
 impl<S> Layer<S> for AuthLayer {
     type Service = AuthService<S>;
 
     fn layer(&self, inner: S) -> AuthService<S> {
-        AuthService { inner, reviewer: self.reviewer.clone() }
+        AuthService { inner, layer: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub(super) struct AuthService<S> {
     inner: S,
-    reviewer: Arc<dyn TokenReviewer>,
+    layer: AuthLayer,
 }
 
 impl<S> Service<Request<Body>> for AuthService<S>
@@ -52,21 +58,54 @@ where
         // The clone takes the place of the service that was polled ready.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let reviewer = self.reviewer.clone();
+        let AuthLayer { reviewer, service, tracer } = self.layer.clone();
         Box::pin(async move {
-            if !request.uri().path().starts_with("/grpc.health.v1.Health/") {
+            let uri = request.uri().clone();
+            let anonymous = uri.path().starts_with("/grpc.health.v1.Health/");
+            if !anonymous {
                 let credentials = Credentials::of(&request);
                 match authenticate(credentials, reviewer.as_ref()).await {
                     Ok(caller) => request.extensions_mut().insert(caller),
                     Err(fault) => return Ok(Status::from(fault).into_http()),
                 };
             }
+            // A stranger fills no traces.
+            let tracer = if anonymous { Tracer::default() } else { tracer };
             let parent = request.headers().get("traceparent").and_then(|v| v.to_str().ok());
-            let context = parent.and_then(TraceContext::parse).unwrap_or_else(TraceContext::random);
+            let name = uri.path().trim_start_matches('/');
+            let mut span = match parent.and_then(TraceContext::parse) {
+                Some(parent) => tracer.child(service, Kind::Server, name, parent),
+                None => tracer.root(service, Kind::Server, name, tracer.begin_trace()),
+            };
             // Every log line of the call carries its trace.
-            let span = tracing::info_span!("call", trace_id = %hex::encode(context.trace_id));
-            context.scope(inner.call(request).instrument(span)).await
+            let logged = tracing::info_span!("call", trace_id = %hex::encode(span.context().trace_id));
+            let answer = span.context().scope(inner.call(request).instrument(logged)).await;
+            describe(&mut span, name, &answer);
+            answer
         })
+    }
+}
+
+/// Attributes as the semantic conventions for RPC have them. A refusal stands in the head of the answer, success behind it.
+fn describe<E>(span: &mut Span, name: &str, answer: &Result<Response<Body>, E>) {
+    let (service, method) = name.split_once('/').unwrap_or((name, ""));
+    span.set("rpc.system", || "grpc");
+    span.set("rpc.service", || service.to_owned());
+    span.set("rpc.method", || method.to_owned());
+    let refusal = answer.as_ref().ok().and_then(|answer| Status::from_header_map(answer.headers()));
+    let code = refusal.map_or(Code::Ok, |status| status.code());
+    span.set("rpc.grpc.status_code", || i64::from(i32::from(code)));
+    // Those that the conventions name for a server: the others are the caller's own fault.
+    let ours = [
+        Code::Unknown,
+        Code::DeadlineExceeded,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::Unavailable,
+        Code::DataLoss,
+    ];
+    if ours.contains(&code) {
+        span.failed(|| code.description().to_owned());
     }
 }
 

@@ -9,7 +9,7 @@ use tonic::{body::Body, server::NamedService};
 use tower::Service;
 
 use super::{connection::accept, identify::AuthLayer};
-use crate::{Context, Shutdown, auth::TokenReviewer, mesh::MeshIdentity};
+use crate::{Context, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, trace::Tracer};
 
 /// Streams of one connection at a time.
 const STREAMS: u32 = 256;
@@ -20,6 +20,7 @@ pub struct Server {
     identity: Arc<MeshIdentity>,
     reviewer: Arc<dyn TokenReviewer>,
     shutdown: Shutdown,
+    tracer: Tracer,
 }
 
 impl Server {
@@ -36,7 +37,13 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(|e| {
             std::io::Error::new(e.kind(), format!("{} cannot listen on {address}: {e}", identity.service()))
         })?;
-        Ok(Self { listener, identity, reviewer, shutdown: context.shutdown.clone() })
+        Ok(Self {
+            listener,
+            identity,
+            reviewer,
+            shutdown: context.shutdown.clone(),
+            tracer: context.tracer.clone(),
+        })
     }
 
     /// Where it listens.
@@ -82,7 +89,11 @@ impl Server {
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(Duration::from_secs(10)))
             .timeout(Duration::from_secs(60))
-            .layer(AuthLayer { reviewer: self.reviewer.clone() });
+            .layer(AuthLayer {
+                reviewer: self.reviewer.clone(),
+                service: self.identity.service(),
+                tracer: self.tracer.clone(),
+            });
         let mut routes = server.add_service(health_service).add_service(service);
         match (reflection().build_v1(), reflection().build_v1alpha()) {
             (Ok(v1), Ok(alpha)) => routes = routes.add_service(v1).add_service(alpha),

@@ -3,9 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tonic::Request;
-use transponder_core::{
-    EventKey, Release, Report, ServiceName, Target, TargetState, Timestamp, settle::Verdict,
-};
+use transponder_core::{Release, Report, ServiceName, Target, TargetState, Timestamp, settle::Verdict};
 use transponder_proto::{
     convert::{to_proto_phase, to_proto_time},
     v1::{
@@ -17,7 +15,7 @@ use transponder_runtime::{
     crash,
     grpc::{MeshChannel, channel},
     mesh::MeshIdentity,
-    trace::TraceContext,
+    trace::Tracer,
 };
 
 use super::fault::Failure;
@@ -25,6 +23,7 @@ use crate::{
     config::{DeliveryConfig, PeersConfig},
     error::Error,
     outbox::{Anchor, AnchorKind, Decision, Detail, Loaded, NewEvent, Outbox, Sequence, StoredObservation},
+    trace,
 };
 
 /// The four services.
@@ -35,6 +34,7 @@ pub(crate) struct Peers {
     tracking: ReleaseTrackingClient<MeshChannel>,
     span: OutcomeSpanClient<MeshChannel>,
     timeout: Duration,
+    tracer: Tracer,
 }
 
 impl Peers {
@@ -42,6 +42,7 @@ impl Peers {
         peers: &PeersConfig,
         delivery: &DeliveryConfig,
         identity: &Arc<MeshIdentity>,
+        tracer: &Tracer,
     ) -> Result<Self, Error> {
         let to = |peer: &'static str, address: &str, service| {
             channel(address, service, identity.clone()).map_err(|source| Error::Peer { peer, source })
@@ -56,6 +57,7 @@ impl Peers {
             tracking: ReleaseTrackingClient::new(tracking),
             span: OutcomeSpanClient::new(span),
             timeout: delivery.call_timeout,
+            tracer: tracer.clone(),
         })
     }
 }
@@ -136,14 +138,17 @@ pub(super) async fn call(peers: Peers, outbox: Arc<dyn Outbox>, job: Job) -> Cal
         return called;
     };
     called.app = loaded.report.as_ref().map(|r| r.release.stream.app.to_string()).unwrap_or_default();
-    let trace = trace_of(loaded.key);
+    let mut span = trace::delivery(&peers.tracer, loaded.key, job.target);
     let timeout = peers.timeout;
     crash::point(point(job.target, "before"));
-    let sent = trace.scope(send(peers, outbox, &job, &loaded, &mut called));
+    let sent = span.context().scope(send(peers, outbox, &job, &loaded, &mut called));
     let result = tokio::time::timeout(timeout, sent)
         .await
         .unwrap_or_else(|_| Err(Failure::ours("timeout", format!("no answer within {timeout:?}"))));
     crash::point(point(job.target, "after"));
+    if let Err(failure) = &result {
+        span.failed(|| failure.code.to_owned());
+    }
     called.result = result;
     called
 }
@@ -159,14 +164,6 @@ fn point(target: Target, when: &str) -> &'static str {
         (Target::Span, "before") => "span.before",
         (Target::Span, _) => "span.after",
     }
-}
-
-/// The trace of all calls for one event.
-fn trace_of(key: EventKey) -> TraceContext {
-    let bytes = key.as_bytes();
-    let mut context = TraceContext::random();
-    context.trace_id.copy_from_slice(&bytes[..16]);
-    context
 }
 
 async fn send(

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use sha2::{Digest as _, Sha256};
 use transponder_core::{Event, EventKey, Target, settle::Observation};
-use transponder_runtime::{Clock, crash};
+use transponder_runtime::{Clock, crash, trace::Tracer};
 
 use super::{
     body::{check_head, receive},
@@ -27,6 +27,7 @@ use crate::{
     metrics::Metrics,
     outbox::{Accepted, NewEvent, Outbox, Place, Sequence, StoredObservation},
     registry::{Cluster, Refusal, Registry},
+    trace::{self, Reported},
 };
 
 /// Bodies above this are parsed on the blocking pool.
@@ -39,6 +40,7 @@ pub(crate) struct Handler {
     pub delivery: Delivery,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
+    pub tracer: Tracer,
     pub config: Config,
 }
 
@@ -113,6 +115,7 @@ impl Handler {
         headers: &HeaderMap,
         mut body: Incoming,
     ) -> Result<Answer, Problem> {
+        let arrived = SystemTime::now();
         let limit = self.config.body_limit.as_u64();
         let content_type = check_head(headers, limit)?;
         let (bytes, room) =
@@ -121,6 +124,7 @@ impl Handler {
         self.check(cluster, &event)?;
         let new = self.new_event(cluster, event, content_type, bytes);
         let key = new.key;
+        let reported = self.tracer.is_on().then(|| Reported::new(&new, arrived));
         let started = Instant::now();
         // What is stored must reach the engine even if the client has gone.
         let (handler, budget) = (self.clone(), cluster.budget.clone());
@@ -129,7 +133,12 @@ impl Handler {
             drop(room);
             stored
         });
-        let (status, receipt) = stored.await?;
+        let stored = stored.await;
+        let status = stored.as_ref().map_or_else(Problem::status, |(status, _)| *status);
+        if let Some(reported) = &reported {
+            trace::reported(&self.tracer, reported, status);
+        }
+        let (status, receipt) = stored?;
         self.metrics.store_took(started.elapsed().as_secs_f64());
         crash::point("answer.before");
         let mut answer = json(status, receipt);

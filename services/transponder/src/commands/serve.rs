@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use transponder_runtime::{Context, telemetry};
+use transponder_runtime::{Context, telemetry, trace::Tracer};
 
 use crate::{
     cli::Globals,
@@ -39,7 +39,8 @@ pub async fn run(globals: &Globals, args: ServeArgs, selection: Selection) -> an
         // One of an earlier run would be taken for ours.
         forget(path)?;
     }
-    let context = Context::new();
+    let mut context = Context::new();
+    context.tracer = Tracer::start(&config.traces, &context.metrics)?;
     context.shutdown.on_signals()?;
     let otlp = transponder_outcome_span::Settings::from_env()?;
     let mesh = Mesh::build(config, selection, otlp, &context).await?;
@@ -54,7 +55,9 @@ pub async fn run(globals: &Globals, args: ServeArgs, selection: Selection) -> an
             None => {}
         }
     });
-    mesh.run().await?;
+    let ended = mesh.run().await;
+    tokio::task::block_in_place(|| context.tracer.stop());
+    ended?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

@@ -63,15 +63,18 @@ fn statuses_that_may_pass_are_tried_again_with_the_same_bytes_and_others_are_fin
 
 #[test]
 fn retry_after_is_honoured_in_both_forms_and_garbage_falls_back() {
-    let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3));
+    // Dates have whole seconds, so three from now are at least two.
+    let date = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3));
+    let past = "Mon, 01 Jan 1990 00:00:00 GMT";
     for (value, least) in [
-        ("1", Duration::from_secs(1)),
-        // Dates have whole seconds.
-        (date.as_str(), Duration::from_secs(1)),
-        ("soon", Duration::ZERO),
-        ("-5", Duration::ZERO),
-        ("Mon, 01 Jan 1990 00:00:00 GMT", Duration::ZERO),
+        (&(|| "1".into()) as &dyn Fn() -> String, Duration::from_secs(1)),
+        (&date, Duration::from_secs(1)),
+        (&|| "soon".into(), Duration::ZERO),
+        (&|| "-5".into(), Duration::ZERO),
+        (&|| past.into(), Duration::ZERO),
     ] {
+        let value = value();
+        let value = value.as_str();
         let server = Server::plain([Act::with(503, "Retry-After", value), Act::status(202)]);
         let ran = Hook::new(&server).run();
         let requests = server.requests();
