@@ -83,7 +83,13 @@ fn describe(error: figment::Error) -> String {
                     |f| format!(" (from {})", f.display()),
                 )
             });
-            format!("{place}{}{source}", in_one_line(&fault.kind.to_string()))
+            let what = match &fault.kind {
+                figment::error::Kind::UnknownField(_, known) => {
+                    format!("there is no such key; known here: {}", known.join(", "))
+                }
+                kind => in_one_line(&kind.to_string()),
+            };
+            format!("{place}{what}{source}")
         })
         .collect::<Vec<_>>()
         .join("; ")
@@ -159,7 +165,7 @@ mod tests {
             ("edge.idle", "soon", "edge.idle: 'soon' is not a duration"),
             ("edge.idle", "5", "edge.idle"),
             ("edge.burst", "many", "edge.burst"),
-            ("edge.brust", "1", "unknown field"),
+            ("edge.brust", "1", "edge.brust: there is no such key; known here: idle, burst"),
         ] {
             let error = set(key, value).unwrap_err();
             assert!(error.contains(expected) && error.contains("flag --set"), "{error}");

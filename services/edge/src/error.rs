@@ -13,7 +13,7 @@ pub enum Error {
     #[error("edge: {0}")]
     Store(#[from] transponder_store::StoreError),
     /// The listener cannot be bound.
-    #[error("edge cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address} (edge.listen): {source}")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,

@@ -26,8 +26,8 @@ pub enum Error {
     /// The configuration is wrong. All faults that can be seen at once are named.
     #[error("wrong configuration: {}", List(.0))]
     Configuration(Vec<Problem>),
-    /// The deadline is over.
-    #[error("the deadline of {total:?} is over; last: {last}")]
+    /// The deadline is over, or too near for another attempt.
+    #[error("no attempt more fits into the deadline of {total:?}; last: {last}")]
     Deadline {
         /// The whole deadline, from process start.
         total: std::time::Duration,

@@ -85,7 +85,8 @@ impl Registry {
         let directory = self.root.join(ENTRIES);
         let failed = || format!("listing {}", directory.display());
         let listing = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            // None yet in a registry that is there is none; without a registry nothing is known.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_dir() => return Ok(Vec::new()),
             other => other.with_context(failed)?,
         };
         let mut names = Vec::new();

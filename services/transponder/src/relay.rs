@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 use serde_json::Value;
+use transponder_core::ClusterName;
 use transponder_hook::{
     post::{Answer, post},
     token::Token,
@@ -114,4 +115,47 @@ pub fn https_client(ca: Option<&str>) -> anyhow::Result<reqwest::Client> {
         .redirect(reqwest::redirect::Policy::none())
         .timeout(PATIENCE)
         .build()?)
+}
+
+/// The URL that hooks post to: `url` itself when it ends so already.
+///
+/// # Errors
+/// When it is none, or another cluster's.
+pub fn relay_url(url: &Url, cluster: &ClusterName) -> anyhow::Result<String> {
+    ensure!(
+        matches!(url.scheme(), "https" | "http") && url.has_host(),
+        "'{url}' is no http or https URL such as https://relay.dev.example:30880"
+    );
+    ensure!(
+        url.username().is_empty() && url.password().is_none() && url.query().is_none(),
+        "the URL must have neither user name nor password nor query"
+    );
+    let ending = format!("/outcome/{cluster}");
+    let base = url.as_str().trim_end_matches('/');
+    if url.path().contains("/outcome/") {
+        ensure!(base.ends_with(&ending), "{url} is the address of another cluster: it must end in {ending}");
+        return Ok(base.to_owned());
+    }
+    Ok(format!("{base}{ending}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_hooks_ends_in_the_clusters_own_path() {
+        let of = |url: &str| relay_url(&url.parse().unwrap(), &ClusterName::new("c").unwrap());
+        for (url, expected) in [
+            ("https://relay:30880", "https://relay:30880/outcome/c"),
+            ("https://relay/", "https://relay/outcome/c"),
+            ("https://relay/base/", "https://relay/base/outcome/c"),
+            ("https://relay/outcome/c", "https://relay/outcome/c"),
+        ] {
+            assert_eq!(of(url).unwrap(), expected);
+        }
+        for bad in ["https://relay/outcome/d", "ftp://relay", "https://u:p@relay", "https://relay/?a=b"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{body::Body, server::NamedService};
 use tower::Service;
+use transponder_core::ServiceName;
 
 use super::{connection::accept, identify::AuthLayer};
 use crate::{Context, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, trace::Tracer};
@@ -35,7 +36,11 @@ impl Server {
         context: &Context,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|e| {
-            std::io::Error::new(e.kind(), format!("{} cannot listen on {address}: {e}", identity.service()))
+            let section = match identity.service() {
+                ServiceName::DoraRecorder => "dora".to_owned(),
+                service => service.as_str().replace('-', "_"),
+            };
+            std::io::Error::new(e.kind(), format!("cannot listen on {address} ({section}.listen): {e}"))
         })?;
         Ok(Self {
             listener,

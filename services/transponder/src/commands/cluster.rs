@@ -19,6 +19,7 @@ use crate::{
     files::read,
     output::{GOOD, Output, paint, print, print_json, table},
     registry::{Entry, Registry, TokenState},
+    relay::relay_url,
 };
 
 /// Arguments of `cluster`.
@@ -142,22 +143,6 @@ fn add(registry: &Registry, args: &AddArgs, authority: Option<&Path>, output: Ou
     Handout { cluster, entry: &entry, token: &token, missing_authority }.show(output, "added to", registry)
 }
 
-/// The URL that hooks post to: `url` itself when it ends so already.
-fn relay_url(url: &Url, cluster: &ClusterName) -> anyhow::Result<String> {
-    ensure!(matches!(url.scheme(), "https" | "http") && url.has_host(), "{url} is no http or https URL");
-    ensure!(
-        url.username().is_empty() && url.password().is_none() && url.query().is_none(),
-        "the URL must have neither user name nor password nor query"
-    );
-    let ending = format!("/outcome/{cluster}");
-    let base = url.as_str().trim_end_matches('/');
-    if url.path().contains("/outcome/") {
-        ensure!(base.ends_with(&ending), "{url} is the address of another cluster: it must end in {ending}");
-        return Ok(base.to_owned());
-    }
-    Ok(format!("{base}{ending}"))
-}
-
 fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
     let token = registry.rotate(cluster)?;
     let entry = registry.entry(cluster)?;
@@ -221,26 +206,5 @@ fn describe(token: TokenState) -> &'static str {
         TokenState::Present => "one",
         TokenState::Rotating => "two: rotating",
         TokenState::Missing => "missing",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_url_of_hooks_ends_in_the_clusters_own_path() {
-        let of = |url: &str| relay_url(&url.parse().unwrap(), &ClusterName::new("c").unwrap());
-        for (url, expected) in [
-            ("https://relay:30880", "https://relay:30880/outcome/c"),
-            ("https://relay/", "https://relay/outcome/c"),
-            ("https://relay/base/", "https://relay/base/outcome/c"),
-            ("https://relay/outcome/c", "https://relay/outcome/c"),
-        ] {
-            assert_eq!(of(url).unwrap(), expected);
-        }
-        for bad in ["https://relay/outcome/d", "ftp://relay", "https://u:p@relay", "https://relay/?a=b"] {
-            assert!(of(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -46,11 +46,11 @@ impl Handout<'_> {
         }
         let mut text = format!(
             "{} cluster {cluster} {done} {}\n\n\
-             Its token, shown this once:\n\n  {}\n\n\
-             On {cluster}, in each namespace whose syncs report (kubectl apply -n NAMESPACE -f -):\n\n",
+             On {cluster}, in each namespace whose syncs report (kubectl apply -n NAMESPACE -f -); \
+             the token is shown {}:\n\n",
             paint(GOOD, "✓"),
             registry.root().display(),
-            paint(STRONG, self.token),
+            paint(STRONG, "this once"),
         );
         text.extend(manifest.lines().flat_map(|line| ["  ", line, "\n"]));
         text.push_str(&format!(

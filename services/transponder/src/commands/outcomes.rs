@@ -145,22 +145,29 @@ fn show(value: &Value) -> String {
     let Some(fields) = value.as_object() else { return format!("{value:#}\n") };
     let mut text = String::new();
     for (name, field) in fields.iter().filter(|(name, field)| *name != "targets" && !field.is_null()) {
-        let shown = if field.is_object() || field.is_array() { field.to_string() } else { cell(field) };
+        let shown = match (field.as_object(), field.as_array()) {
+            (Some(fields), _) => details(fields),
+            (_, Some(values)) => values.iter().map(cell).collect::<Vec<_>>().join(", "),
+            _ => cell(field),
+        };
         text.push_str(&format!("{}  {}\n", paint(STRONG, &format!("{name:<16}")), one_line(&shown)));
     }
     let rows = value["targets"].as_object().into_iter().flatten().map(|(target, status)| {
-        let others: Vec<String> = status
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(name, field)| *name != "state" && !field.is_null() && *field != "")
-            .map(|(name, field)| format!("{name} {}", cell(field)))
-            .collect();
-        vec![target.clone(), cell(&status["state"]), others.join(", ")]
+        vec![target.clone(), cell(&status["state"]), status.as_object().map(details).unwrap_or_default()]
     });
     text.push('\n');
     text.push_str(&table(&["target", "state", "more"], rows.collect(), "no targets"));
     text
+}
+
+/// What is known beside the state, on one line.
+fn details(fields: &serde_json::Map<String, Value>) -> String {
+    let known = fields.iter().filter(|(name, field)| *name != "state" && !field.is_null() && *field != "");
+    let told = known.map(|(name, field)| match field.as_object() {
+        Some(fields) => format!("{name} ({})", details(fields)),
+        None => format!("{name} {}", cell(field)),
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn replayed(value: &Value) -> anyhow::Result<String> {

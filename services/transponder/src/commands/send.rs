@@ -24,7 +24,7 @@ use crate::{
     output::{BAD, DOUBTFUL, FAINT, GOOD, Output, cell, paint, print, print_json},
     receipt,
     registry::Registry,
-    relay::Relay,
+    relay::{Relay, relay_url},
 };
 
 /// Pause between two looks at the receipt.
@@ -54,13 +54,13 @@ pub struct SendArgs {
     /// Revision of the app's repository.
     #[arg(long, value_name = "REVISION", default_value = "")]
     pub git_revision: String,
-    /// When the flow began (RFC 3339).
-    #[arg(long, value_name = "TIME", default_value = "")]
+    /// When the flow began (RFC 3339, such as 2026-09-14T10:00:00Z).
+    #[arg(long, value_name = "TIME", default_value = "", value_parser = time)]
     pub flow_start_time: String,
     /// Names the run: the same name again is the same event.
     #[arg(long, value_name = "NAME")]
     pub attempt: Option<String>,
-    /// Another address than the registry's, ending in `/outcome/<cluster>`.
+    /// Another address than the registry's; `/outcome/<cluster>` is added where it is missing.
     #[arg(long, value_name = "URL")]
     pub url: Option<Url>,
     /// Another token than the registry's.
@@ -79,6 +79,15 @@ pub struct SendArgs {
 
 fn phase(text: &str) -> Result<Phase, String> {
     Phase::parse(text).ok_or_else(|| "is none of Syncing, Succeeded and Failed".to_owned())
+}
+
+/// A time as hooks send it: the text itself, which the edge would not refuse but count as unknown.
+fn time(text: &str) -> Result<String, String> {
+    match transponder_core::time::parse_rfc3339(text) {
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Sends the event. Ends with success when it was taken and no target has given it up.
@@ -110,14 +119,18 @@ pub async fn run(globals: &Globals, args: SendArgs) -> anyhow::Result<ExitCode> 
 
 fn relay(globals: &Globals, args: &SendArgs) -> anyhow::Result<Relay> {
     let ca = args.ca.as_deref().map(read).transpose()?;
-    if let (Some(url), Some(token)) = (&args.url, &args.token_file) {
+    let url = match &args.url {
+        Some(url) => Some(Url::parse(&relay_url(url, &args.cluster)?)?),
+        None => None,
+    };
+    if let (Some(url), Some(token)) = (&url, &args.token_file) {
         return Relay::new(url.clone(), &read(token)?, ca.as_deref());
     }
     let (config, _) = config::load(globals)?;
     let registry = Registry::new(&config.edge.registry);
     let entry = registry.entry(&args.cluster)?;
-    let url = match &args.url {
-        Some(url) => url.clone(),
+    let url = match url {
+        Some(url) => url,
         None => Url::parse(&entry.outcome_relay_url)
             .with_context(|| format!("outcomeRelayURL of {}", args.cluster))?,
     };

@@ -23,7 +23,7 @@ impl Mesh {
     ) -> anyhow::Result<Self> {
         let admin = Admin::bind(config.admin.listen, context)
             .await
-            .with_context(|| format!("admin cannot listen on {}", config.admin.listen))?;
+            .with_context(|| format!("admin cannot listen on {} (admin.listen)", config.admin.listen))?;
         let mut built = Built::default();
         if selection.includes(ServiceName::Forwarder) {
             let app =
