@@ -11,6 +11,7 @@
 mod checkpoint;
 mod database;
 mod directory;
+mod presence;
 mod writer;
 
 pub use database::{Database, Schema};

@@ -8,7 +8,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{Database, StoreError, checkpoint::Checkpoints};
+use crate::{Database, StoreError, checkpoint::Checkpoints, presence::Presence};
 
 /// Most changes in one commit.
 const BATCH: usize = 1024;
@@ -78,7 +78,8 @@ impl Writer {
         let (report, health) = watch::channel(Health { generation: 0, problem: None });
         let name = database.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
         let checkpoints = Checkpoints::start(&database, &name)?;
-        let work = Work { database, connection, changes, report, checkpoints };
+        let presence = Presence::of(&database);
+        let work = Work { database, connection, changes, report, checkpoints, presence };
         thread::Builder::new()
             .name(format!("write-{name}"))
             .spawn(move || work.run())
@@ -115,6 +116,7 @@ struct Work {
     changes: mpsc::Receiver<Box<dyn Change>>,
     report: watch::Sender<Health>,
     checkpoints: Checkpoints,
+    presence: Presence,
 }
 
 impl Work {
@@ -175,31 +177,36 @@ impl Work {
         Ok(())
     }
 
-    fn commit(&mut self, batch: &mut [Box<dyn Change>]) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction()?;
-        for change in batch.iter_mut() {
-            change.apply(&transaction)?;
-        }
-        transaction.commit()
+    fn commit(&mut self, batch: &mut [Box<dyn Change>]) -> Result<(), StoreError> {
+        let apply = |batch: &mut [Box<dyn Change>], connection: &mut Connection| -> rusqlite::Result<()> {
+            let transaction = connection.transaction()?;
+            for change in batch.iter_mut() {
+                change.apply(&transaction)?;
+            }
+            transaction.commit()
+        };
+        apply(batch, &mut self.connection).map_err(|error| StoreError::unavailable("write", &error))?;
+        self.presence.check()
     }
 
     /// Nobody of the batch is acknowledged. The file is opened anew before anything else is written: what the failed
     /// commit left behind is then known to SQLite, and to those who read again.
-    fn fail(&mut self, batch: &mut Vec<Box<dyn Change>>, error: &rusqlite::Error) {
-        let problem = StoreError::unavailable("write", error);
+    fn fail(&mut self, batch: &mut Vec<Box<dyn Change>>, problem: &StoreError) {
         let (file, changes) = (self.database.path().display(), batch.len());
         // A disk that stays full is said once: each caller has the error, and readiness shows it.
-        if self.report.borrow().problem.as_ref() == Some(&problem) {
-            tracing::debug!(%file, %error, changes, "commit failed again");
+        if self.report.borrow().problem.as_ref() == Some(problem) {
+            tracing::debug!(%file, error = %problem, changes, "commit failed again");
         } else {
-            tracing::error!(%file, %error, changes, "commit failed");
+            tracing::error!(%file, error = %problem, changes, "commit failed");
         }
         self.report_problem(Some(problem.clone()));
         for change in batch.drain(..) {
             change.finish(Err(problem.clone()));
         }
         loop {
-            match self.database.connect_writer() {
+            // Not opened anew while it is lost: SQLite would make an empty file, or read a log that is not its own.
+            let opened = self.presence.is_lost().map_or_else(|| self.database.connect_writer(), Err);
+            match opened {
                 Ok(connection) => {
                     self.connection = connection;
                     self.report.send_modify(|health| health.generation += 1);
@@ -254,6 +261,31 @@ mod tests {
         writer.write(|c| insert(c, 2)).await.unwrap();
         assert_eq!(count(&reader), 2);
         assert_eq!(writer.health().borrow().problem, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_to_a_file_that_was_removed_or_replaced_is_not_acknowledged() {
+        for name in ["a.db", "a.db-wal"] {
+            let directory = tempfile::tempdir().unwrap();
+            let database = Database::open(directory.path(), "a.db", SCHEMA).unwrap();
+            let writer = Writer::start(database.clone()).unwrap();
+            writer.write(|c| insert(c, 1)).await.unwrap();
+            let (file, away) = (directory.path().join(name), directory.path().join("away"));
+            std::fs::rename(&file, &away).unwrap();
+            let error = writer.write(|c| insert(c, 2)).await.unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("removed or replaced"), "{error}");
+            std::fs::copy(&away, &file).unwrap();
+            let error = writer.write(|c| insert(c, 3)).await.unwrap_err().to_string();
+            assert!(error.contains("another file lies there"), "{error}");
+            // Put back, it goes on by itself, and nothing that was acknowledged is missing.
+            std::fs::rename(&away, &file).unwrap();
+            let mut health = writer.health();
+            health.wait_for(|h| h.generation == 1).await.unwrap();
+            writer.write(|c| insert(c, 4)).await.unwrap();
+            let count = "SELECT count(*) FROM a WHERE x IN (1, 4)";
+            let kept: i64 = database.connect_reader().unwrap().query_row(count, [], |r| r.get(0)).unwrap();
+            assert_eq!(kept, 2, "{name}");
+        }
     }
 
     #[tokio::test]
