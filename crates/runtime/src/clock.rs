@@ -95,11 +95,16 @@ impl JumpGuard {
         Self(Mutex::new(Anchors { trusted: Anchor::now(clock), jumped: None }))
     }
 
-    /// Whether the wall clock can be gone by: it agrees with the monotonic clock to within an hour since the guard was
-    /// made, or has kept pace with it for an hour since it last jumped. Ask often: a jump is noticed when it is asked.
+    /// What time it is, if the wall clock can be gone by: it agrees with the monotonic clock to within an hour since the
+    /// guard was made, or has kept pace with it for an hour since it last jumped. Go by this time and not by another
+    /// look at the clock, which may jump in between. Ask often: a jump is noticed when it is asked.
     #[must_use]
-    pub fn agrees(&self, clock: &dyn Clock) -> bool {
+    pub fn trusted(&self, clock: &dyn Clock) -> Option<Timestamp> {
         let now = Anchor::now(clock);
+        self.agrees(now).then_some(now.wall)
+    }
+
+    fn agrees(&self, now: Anchor) -> bool {
         let mut anchors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now.drift_since(&anchors.trusted) <= Self::TOLERANCE {
             anchors.jumped = None;
@@ -155,11 +160,11 @@ mod tests {
         for jump in [DAY, -DAY] {
             let (hands, guard) = hands();
             hands.pass(60, 60);
-            assert!(guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_some());
             hands.pass(jump, 0);
-            assert!(!guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_none());
             hands.pass(60 - jump, 60);
-            assert!(guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_some());
         }
     }
 
@@ -169,12 +174,12 @@ mod tests {
             let (hands, guard) = hands();
             hands.pass(jump, 0);
             for minute in 0..60 {
-                assert!(!guard.agrees(&hands), "minute {minute}");
+                assert!(guard.trusted(&hands).is_none(), "minute {minute}");
                 hands.pass(60, 60);
             }
-            assert!(guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_some());
             hands.pass(DAY, DAY.unsigned_abs());
-            assert!(guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_some());
         }
     }
 
@@ -183,7 +188,7 @@ mod tests {
         let (hands, guard) = hands();
         for _ in 0..300 {
             hands.pass(DAY, 60);
-            assert!(!guard.agrees(&hands));
+            assert!(guard.trusted(&hands).is_none());
         }
     }
 
@@ -191,14 +196,14 @@ mod tests {
     fn the_hour_begins_anew_with_every_jump() {
         let (hands, guard) = hands();
         hands.pass(DAY, 0);
-        assert!(!guard.agrees(&hands));
+        assert!(guard.trusted(&hands).is_none());
         hands.pass(3000, 3000);
-        assert!(!guard.agrees(&hands));
+        assert!(guard.trusted(&hands).is_none());
         hands.pass(DAY, 0);
-        assert!(!guard.agrees(&hands));
+        assert!(guard.trusted(&hands).is_none());
         hands.pass(3000, 3000);
-        assert!(!guard.agrees(&hands));
+        assert!(guard.trusted(&hands).is_none());
         hands.pass(600, 600);
-        assert!(guard.agrees(&hands));
+        assert!(guard.trusted(&hands).is_some());
     }
 }

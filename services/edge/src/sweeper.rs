@@ -18,16 +18,16 @@ pub(crate) fn spawn(outbox: Arc<dyn Outbox>, retention: &RetentionConfig, contex
     tokio::spawn(async move {
         let mut warned = false;
         while context.shutdown.or(tokio::time::sleep(retention.sweep)).await.is_some() {
-            if !guard.agrees(context.clock.as_ref()) {
+            let Some(now) = guard.trusted(context.clock.as_ref()) else {
                 if !std::mem::replace(&mut warned, true) {
                     tracing::error!(
                         "the wall clock has jumped: nothing is forgotten until it agrees again or a restart"
                     );
                 }
                 continue;
-            }
+            };
             warned = false;
-            if let Err(error) = sweep(outbox.as_ref(), &retention, context.clock.wall()).await {
+            if let Err(error) = sweep(outbox.as_ref(), &retention, now).await {
                 tracing::warn!(%error, "sweep failed");
             }
         }

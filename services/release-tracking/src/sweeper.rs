@@ -61,33 +61,33 @@ impl Sweeper {
 
     async fn sweep(&mut self) -> Result<(), store::Error> {
         self.tracker.metrics.count(&self.tracker.store.tally().await?);
-        if !self.guard.agrees(self.clock.as_ref()) {
+        let Some(now) = self.guard.trusted(self.clock.as_ref()) else {
             if !std::mem::replace(&mut self.stopped, true) {
                 tracing::error!(
                     "the wall clock has jumped by more than an hour: nothing is swept until it is right again"
                 );
             }
             return Ok(());
-        }
+        };
         if std::mem::replace(&mut self.stopped, false) {
             tracing::info!("the wall clock is right again");
         }
         if self.clock.monotonic() >= self.grace_ends {
-            self.mark_silent().await?;
+            self.mark_silent(now).await?;
         }
-        self.expire(Lifetime::Open, self.keep_open).await?;
-        self.expire(Lifetime::Ended, self.keep_ended).await?;
-        if let Some(before) = ago(self.clock.wall(), self.keep_open)
+        self.expire(Lifetime::Open, ago(now, self.keep_open)).await?;
+        self.expire(Lifetime::Ended, ago(now, self.keep_ended)).await?;
+        if let Some(before) = ago(now, self.keep_open)
             && self.tracker.store.forget_reports(before).await? > 0
         {
             let reports = self.tracker.store.reports().await?;
-            self.tracker.metrics.restore_reports(&reports, self.clock.wall());
+            self.tracker.metrics.restore_reports(&reports, now);
         }
         Ok(())
     }
 
-    async fn mark_silent(&self) -> Result<(), store::Error> {
-        let Some(before) = ago(self.clock.wall(), self.silence) else { return Ok(()) };
+    async fn mark_silent(&self, now: Timestamp) -> Result<(), store::Error> {
+        let Some(before) = ago(now, self.silence) else { return Ok(()) };
         loop {
             let silent = self.tracker.store.silent(before, SILENT).await?;
             let full = silent.len() == SILENT as usize;
@@ -106,8 +106,8 @@ impl Sweeper {
         }
     }
 
-    async fn expire(&self, lifetime: Lifetime, keep: Duration) -> Result<(), store::Error> {
-        let Some(before) = ago(self.clock.wall(), keep) else { return Ok(()) };
+    async fn expire(&self, lifetime: Lifetime, before: Option<Timestamp>) -> Result<(), store::Error> {
+        let Some(before) = before else { return Ok(()) };
         let mut total = 0;
         loop {
             let removed = self.tracker.store.expire(lifetime, before, EXPIRED).await?;
@@ -137,7 +137,7 @@ async fn mark(tracker: Tracker, release: Release, before: Timestamp) -> Result<b
             app = %stream.app,
             env = %stream.env,
             cluster = %stream.cluster,
-            id = ?release.id,
+            id = %release.id,
             quiet_before = %before,
             "release unreported: merged or begun, and then silence"
         );
