@@ -335,3 +335,36 @@ async fn attempts(base: &str, count: usize) -> Vec<std::time::Instant> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     broker.received().iter().map(|received| received.at).collect()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_spell_of_errors_has_left_is_replayed_by_one_command() {
+    let broker = Broker::start().await;
+    broker.always(Behaviour::Answer(Answer::status(422)));
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("edge.budget.rate", "1000");
+    mesh.run().await;
+    let events: Vec<_> = (0..60).map(|n| TestEvent::new("Succeeded", &format!("chain-{n}"))).collect();
+    for event in &events {
+        assert_eq!(mesh.post("kind-prod", event.body()).await.unwrap().0, 202);
+    }
+    for event in &events {
+        let receipt = mesh.wait_final("kind-prod", &event.key()).await;
+        assert_eq!(receipt["targets"]["broker"]["state"], "dead", "{receipt}");
+    }
+    let listed = mesh.operate(["outcomes", "list", "--state", "dead"]).await.success().text();
+    assert!(listed.contains("50 shown; there may be more"), "{listed}");
+    let other = mesh.operate(["outcomes", "replay", &events[0].key(), "--target", "dora"]).await;
+    assert!(other.stderr.contains("dora of this outcome is not dead"), "{}", other.stderr);
+    broker.always(Behaviour::Accept);
+    let refused = broker.received().len();
+    let replayed =
+        mesh.operate(["outcomes", "replay", "--all-dead", "--output", "json"]).await.success().json();
+    assert_eq!(replayed["replayed"], 60);
+    for event in &events {
+        let receipt = mesh.wait_final("kind-prod", &event.key()).await;
+        assert_eq!(receipt["targets"]["broker"]["state"], "delivered", "{receipt}");
+    }
+    assert_eq!(broker.received().len(), refused + 60);
+    let again = mesh.operate(["outcomes", "replay", "--all-dead"]).await.success().text();
+    assert!(again.contains("0 outcomes"), "{again}");
+}

@@ -1,5 +1,7 @@
 //! Streams and releases.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{AppName, AppNamespace, ClusterName, EnvName, ReleaseKey, StreamKey};
@@ -45,6 +47,13 @@ pub enum ReleaseId {
     GitRevision(String),
     /// The event itself, where nothing else is known: such releases never collapse into one.
     EventId(String),
+}
+
+impl fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::ChainId(id) | Self::GitRevision(id) | Self::EventId(id)) = self;
+        f.write_str(id)
+    }
 }
 
 impl ReleaseId {

@@ -42,7 +42,7 @@ pub fn load<T: Serialize + DeserializeOwned + Default>(
     for (key, value) in flags {
         figment = figment.merge(Flag { key, value });
     }
-    let value = figment.extract::<T>().map_err(|error| ConfigError(describe(error)))?;
+    let value = figment.extract::<T>().map_err(|error| ConfigError(describe(error, &figment)))?;
     Ok((value, figment))
 }
 
@@ -70,29 +70,44 @@ impl figment::Provider for Flag<'_> {
     }
 }
 
-fn describe(error: figment::Error) -> String {
-    error
-        .into_iter()
-        .map(|fault| {
-            let place =
-                if fault.path.is_empty() { String::new() } else { format!("{}: ", fault.path.join(".")) };
-            let source = fault.metadata.as_ref().map_or_else(String::new, |metadata| {
-                let file = metadata.source.as_ref().and_then(|s| s.file_path());
-                file.map_or_else(
-                    || format!(" (from {})", metadata.name),
-                    |f| format!(" (from {})", f.display()),
-                )
-            });
-            let what = match &fault.kind {
-                figment::error::Kind::UnknownField(_, known) => {
-                    format!("there is no such key; known here: {}", known.join(", "))
+fn describe(error: figment::Error, figment: &Figment) -> String {
+    let told = error.into_iter().map(|fault| {
+        let key = fault.path.join(".");
+        let place = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        let source = fault.metadata.as_ref().map_or_else(String::new, |metadata| {
+            match metadata.source.as_ref().and_then(|source| source.file_path()) {
+                Some(file) => format!(" (from {})", file.display()),
+                None if metadata.name.contains("environment") => {
+                    format!(" (from variable {})", variable(&key))
                 }
-                kind => in_one_line(&kind.to_string()),
-            };
-            format!("{place}{what}{source}")
-        })
-        .collect::<Vec<_>>()
-        .join("; ")
+                None => format!(" (from {})", metadata.name),
+            }
+        });
+        format!("{place}{}{source}", what(&fault, figment, &key))
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+/// The variable of a key.
+fn variable(key: &str) -> String {
+    format!("{ENV_PREFIX}{}", key.to_uppercase().replace('.', "__"))
+}
+
+/// What is wrong, in our own words where the parser's are meant for programmers.
+fn what(fault: &figment::Error, figment: &Figment, key: &str) -> String {
+    use figment::error::Kind;
+    match &fault.kind {
+        Kind::UnknownField(_, known) => format!("there is no such key; known here: {}", known.join(", ")),
+        Kind::UnknownVariant(found, known) => format!("'{found}' is none of {}", known.join(", ")),
+        Kind::Message(said) if said == "invalid socket address syntax" => {
+            let value = figment.find_value(key).ok().and_then(|value| value.into_string());
+            format!(
+                "'{}' is no address such as 127.0.0.1:8443, a number and a port",
+                value.unwrap_or_default()
+            )
+        }
+        kind => in_one_line(&kind.to_string()),
+    }
 }
 
 /// Durations in configuration: text with units, such as `10s`, `20m`, `1h 30m`; never a bare number.
@@ -125,7 +140,18 @@ pub mod duration {
     /// # Errors
     /// When the value is not text, or no duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = "expected a duration such as \"10s\"")]
+        enum Given {
+            Text(String),
+            Number(f64),
+        }
+        let parsed = match Given::deserialize(deserializer)? {
+            Given::Text(text) => parse(&text),
+            // The unit would be a guess.
+            Given::Number(number) => parse(&number.to_string()),
+        };
+        parsed.map_err(D::Error::custom)
     }
 }
 
@@ -145,11 +171,18 @@ mod tests {
         #[serde(with = "duration")]
         idle: Duration,
         burst: u32,
+        listen: std::net::SocketAddr,
+        kind: crate::telemetry::LogFormat,
     }
 
     impl Default for Edge {
         fn default() -> Self {
-            Self { idle: Duration::from_secs(90), burst: 500 }
+            Self {
+                idle: Duration::from_secs(90),
+                burst: 500,
+                listen: ([127, 0, 0, 1], 8443).into(),
+                kind: crate::telemetry::LogFormat::Json,
+            }
         }
     }
 
@@ -163,9 +196,15 @@ mod tests {
         assert_eq!(set("edge.burst", "7").unwrap().edge.burst, 7);
         for (key, value, expected) in [
             ("edge.idle", "soon", "edge.idle: 'soon' is not a duration"),
-            ("edge.idle", "5", "edge.idle"),
+            ("edge.idle", "5", "edge.idle: '5' is not a duration"),
             ("edge.burst", "many", "edge.burst"),
-            ("edge.brust", "1", "edge.brust: there is no such key; known here: idle, burst"),
+            (
+                "edge.listen",
+                "localhost:8443",
+                "edge.listen: 'localhost:8443' is no address such as 127.0.0.1:8443",
+            ),
+            ("edge.kind", "odd", "edge.kind: 'odd' is none of json, text"),
+            ("edge.brust", "1", "edge.brust: there is no such key; known here: idle, burst, listen, kind"),
         ] {
             let error = set(key, value).unwrap_err();
             assert!(error.contains(expected) && error.contains("flag --set"), "{error}");
@@ -178,7 +217,7 @@ mod tests {
         let path = dir.path().join("transponder.toml");
         std::fs::write(&path, "[edge]\nidle = \"5s\"\nburst = 1\n").unwrap();
         let (sample, _) = load::<Sample>(Some(&path), &[("edge.burst".into(), "2".into())]).unwrap();
-        assert_eq!(sample.edge, Edge { idle: Duration::from_secs(5), burst: 2 });
+        assert_eq!(sample.edge, Edge { idle: Duration::from_secs(5), burst: 2, ..Edge::default() });
         std::fs::write(&path, "[edge]\nidel = \"5s\"\n").unwrap();
         let error = load::<Sample>(Some(&path), &[]).unwrap_err().to_string();
         assert!(error.contains("idel") && error.contains("transponder.toml"), "{error}");

@@ -184,6 +184,8 @@ impl CertificateMetrics {
     pub fn expires(&self, certificate: &str, not_after: transponder_core::Timestamp) {
         let labels = CertificateLabels { certificate: certificate.to_owned() };
         self.expiry.get_or_create(&labels).set(not_after.as_second());
+        // From the start at 0, so that an alert on its increase sees the first.
+        drop(self.failures.get_or_create(&labels));
     }
 
     /// Counts a certificate that was not taken over.

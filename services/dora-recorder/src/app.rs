@@ -68,11 +68,10 @@ impl App {
     /// When the server fails as a whole.
     pub async fn run(self) -> Result<(), Error> {
         let Self { server, address, ledger, part, context, directory } = self;
-        let watching = tokio::spawn(health::watch(ledger.clone(), part.clone(), context.shutdown.clone()));
+        let watching = tokio::spawn(health::watch(ledger.clone(), part, context.shutdown.clone()));
         tracing::info!(%address, data_directory = %directory.path().display(), "dora-recorder listens");
         let service = Service { ledger, clock: context.clock.clone() };
         let served = server.serve(DoraRecorderServer::new(service)).await;
-        part.not_ready("stopped");
         watching.abort();
         Ok(served?)
     }

@@ -9,6 +9,7 @@ use transponder_runtime::{
     Clock,
     operator::{Answer, Ask, Operator, not_found},
 };
+use transponder_store::StoreError;
 
 use crate::{
     delivery::{Delivery, Message},
@@ -31,6 +32,7 @@ impl Operator for EdgeOperator {
             match (&ask.method, segments.as_slice()) {
                 (&Method::GET, ["outcomes"]) => self.list(&ask.query).await,
                 (&Method::GET, ["outcomes", key]) => self.show(key).await,
+                (&Method::POST, ["outcomes", "replay"]) => self.replay_all(&ask.query).await,
                 (&Method::POST, ["outcomes", key, "replay"]) => self.replay(key, &ask.query).await,
                 _ => not_found("such command"),
             }
@@ -81,28 +83,68 @@ impl EdgeOperator {
 
     async fn replay(&self, key: &str, query: &str) -> Answer {
         let Ok(key) = key.parse::<EventKey>() else { return wrong(format!("'{key}' is no event key")) };
-        let mut target = None;
-        for (name, value) in pairs(query) {
-            target = Target::parse(value);
-            if name != "target" || target.is_none() {
-                return wrong(format!("{name}={value} is not understood"));
-            }
+        let target = match target(query) {
+            Ok(target) => target,
+            Err(answer) => return answer,
+        };
+        match self.take_up(key, target).await {
+            Ok(Some(replayed)) => (StatusCode::OK, json!({ "replayed": replayed })),
+            Ok(None) => not_found("event with this key"),
+            Err(error) => broken(&error),
         }
-        let (sequence, replayed) = match self.outbox.replay(key, target, self.clock.wall()).await {
-            Ok(Some(replayed)) => replayed,
-            Ok(None) => return not_found("event with this key"),
+    }
+
+    /// Everything that was given up at the moment it was asked: what dies again meanwhile is not taken up twice.
+    async fn replay_all(&self, query: &str) -> Answer {
+        let target = match target(query) {
+            Ok(target) => target,
+            Err(answer) => return answer,
+        };
+        let dead = Filter { limit: usize::MAX, state: Some(TargetState::Dead), ..Filter::default() };
+        let views = match self.outbox.list(dead).await {
+            Ok(views) => views,
             Err(error) => return broken(&error),
         };
-        tracing::info!(%key, targets = ?replayed, "replayed");
-        match self.outbox.open(sequence).await {
-            Ok(Some(event)) if !replayed.is_empty() => {
-                self.delivery.send(Message::Replayed(Box::new(event), replayed.clone()));
+        let mut replayed = 0;
+        // The oldest first, as they came.
+        for view in views.iter().rev() {
+            match self.take_up(view.key, target).await {
+                Ok(targets) => replayed += usize::from(targets.is_some_and(|targets| !targets.is_empty())),
+                Err(error) => return broken(&error),
             }
-            Ok(_) => {}
-            Err(error) => return broken(&error),
         }
         (StatusCode::OK, json!({ "replayed": replayed }))
     }
+
+    /// Takes up the dead targets of an event, or this one alone; `None` for an event that is not there.
+    async fn take_up(
+        &self,
+        key: EventKey,
+        target: Option<Target>,
+    ) -> Result<Option<Vec<Target>>, StoreError> {
+        let Some((sequence, replayed)) = self.outbox.replay(key, target, self.clock.wall()).await? else {
+            return Ok(None);
+        };
+        if !replayed.is_empty() {
+            tracing::info!(%key, targets = ?replayed, "replayed");
+            if let Some(event) = self.outbox.open(sequence).await? {
+                self.delivery.send(Message::Replayed(Box::new(event), replayed.clone()));
+            }
+        }
+        Ok(Some(replayed))
+    }
+}
+
+/// `target=…` of a query, if it is there.
+fn target(query: &str) -> Result<Option<Target>, Answer> {
+    let mut target = None;
+    for (name, value) in pairs(query) {
+        target = Target::parse(value);
+        if name != "target" || target.is_none() {
+            return Err(wrong(format!("{name}={value} is not understood")));
+        }
+    }
+    Ok(target)
 }
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -113,7 +155,7 @@ fn wrong(error: String) -> Answer {
     (StatusCode::BAD_REQUEST, json!({ "error": error }))
 }
 
-fn broken(error: &transponder_store::StoreError) -> Answer {
+fn broken(error: &StoreError) -> Answer {
     (StatusCode::SERVICE_UNAVAILABLE, json!({ "error": error.to_string() }))
 }
 

@@ -37,8 +37,12 @@ pub(crate) struct Post {
 
 /// The broker did not answer, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("the broker cannot be reached: {0}")]
-pub(crate) struct Unreachable(String);
+#[error("the broker {broker} cannot be reached: {problem}")]
+pub(crate) struct Unreachable {
+    /// Scheme, host and port: a path may hold a secret.
+    broker: String,
+    problem: String,
+}
 
 /// The broker.
 pub(crate) struct Broker {
@@ -59,12 +63,17 @@ impl Broker {
             ca: Mutex::default(),
             clients: ArcSwap::from_pointee(Clients::new(config.ca_file.as_deref())?),
         });
+        tracing::info!(broker = broker.url.origin().ascii_serialization(), "events go to the broker");
         if let Some(directory) = config.ca_file.as_deref().and_then(|path| path.parent()) {
             broker.ca_has_changed();
             let watched = broker.clone();
             watch::spawn_shallow(vec![directory.to_owned()], shutdown, move || watched.reload());
         }
         Ok(broker)
+    }
+
+    fn unreachable(&self, problem: String) -> Unreachable {
+        Unreachable { broker: self.url.origin().ascii_serialization(), problem }
     }
 
     /// New connections trust the CA file as it is now; a bad one keeps the last good one.
@@ -102,8 +111,8 @@ impl Broker {
         });
         let response = match tokio::time::timeout(self.timeout, sending).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(Unreachable(describe(error))),
-            Err(_) => return Err(Unreachable(format!("no answer within {:?}", self.timeout))),
+            Ok(Err(error)) => return Err(self.unreachable(describe(error))),
+            Err(_) => return Err(self.unreachable(format!("no answer within {:?}", self.timeout))),
         };
         let retry_after = answer::asked_delay(response.headers(), std::time::SystemTime::now());
         let status = response.status();

@@ -116,7 +116,8 @@ async fn a_new_connection_that_the_broker_cuts_is_a_failure_and_not_sent_again()
     running.broker.then(Reply::Cut);
     let error = running.forward().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
-    assert!(error.message().starts_with("the broker cannot be reached: "), "{}", error.message());
+    let broker = format!("the broker http://{} cannot be reached: ", running.broker.address);
+    assert!(error.message().starts_with(&broker), "{}", error.message());
     assert!(!error.message().contains("/hooks"));
     assert_eq!(running.broker.seen().len(), 1);
     running.forward().await.unwrap();
@@ -127,10 +128,8 @@ async fn a_broker_that_hangs_or_is_not_there_is_unavailable_in_time() {
     let running = Running::start().await;
     running.broker.then(Reply::Hang);
     let error = running.forward().await.unwrap_err();
-    assert_eq!(
-        (error.code(), error.message()),
-        (Code::Unavailable, "the broker cannot be reached: no answer within 2s",)
-    );
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(error.message().ends_with(" cannot be reached: no answer within 2s"), "{}", error.message());
     let gone = Running::with(HttpServer::start().await, |config| {
         config.broker_url = "http://127.0.0.1:1".into();
     })

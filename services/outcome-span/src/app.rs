@@ -39,8 +39,14 @@ impl App {
         let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let channel = grpc::channel(&config.release_tracking, ServiceName::ReleaseTracking, identity.clone())
             .map_err(Error::ReleaseTracking)?;
-        if settings.endpoint.is_none() {
-            tracing::warn!(file = %config.file.display(), "no OTLP endpoint: spans are written to a file");
+        match &settings.endpoint {
+            None => {
+                tracing::warn!(file = %config.file.display(), "no OTLP endpoint: spans are written to a file")
+            }
+            Some(endpoint) => {
+                let backend = endpoint.url().origin().ascii_serialization();
+                tracing::info!(backend, protocol = ?settings.protocol, "spans go to the tracing backend");
+            }
         }
         let service = Service {
             tracking: Tracking::new(channel),

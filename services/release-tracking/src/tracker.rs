@@ -185,7 +185,16 @@ impl Tracker {
         let removed = self.store.delete(release.key()).await?;
         if let Some(state) = removed {
             self.metrics.removed(state);
-            tracing::info!(stream = ?release.stream, id = ?release.id, %state, "record deleted");
+            let stream = &release.stream;
+            tracing::info!(
+                app_namespace = %stream.app_namespace,
+                app = %stream.app,
+                env = %stream.env,
+                cluster = %stream.cluster,
+                id = %release.id,
+                %state,
+                "record deleted"
+            );
         }
         Ok(removed.is_some())
     }

@@ -127,21 +127,23 @@ impl Installation {
         let path = |below: &str| Value::String(self.root.join(below).to_string_lossy().into_owned());
         let broker_url = Value::String(plan.broker_url.to_owned());
         let broker_token = match plan.broker_token {
-            Some(_) => path("broker-token"),
-            None => Value::String(String::new()),
+            Some(_) => format!("token_file = {}", path("broker-token")),
+            None => "# Empty: the broker asks for no token.\ntoken_file = \"\"".into(),
         };
         format!(
             "# Every key, its default and its meaning: transponder config --reference\n\n\
              [log]\nformat = \"text\"\n\n\
              [mesh]\ndirectory = {}\n\n\
              [callers]\ntoken_file = {}\n\n\
-             [edge]\nlisten = \"127.0.0.1:8443\"\ncertificate = {}\nkey = {}\nregistry = {}\ndata_directory = {}\n\n\
-             [forwarder]\nbroker_url = {broker_url}\n# Empty: the broker asks for no token.\ntoken_file = {broker_token}\n\n\
+             [edge]\nlisten = \"{}:8443\"\ncertificate = {}\nkey = {}\nregistry = {}\ndata_directory = {}\n\n\
+             [forwarder]\nbroker_url = {broker_url}\n{broker_token}\n\n\
              [dora]\ndata_directory = {}\n\n\
              [release_tracking]\ndata_directory = {}\n\n\
              [outcome_span]\n# Where spans go while OTEL_EXPORTER_OTLP_ENDPOINT is not set.\nfile = {}\n",
             path("mesh"),
             path("callers.toml"),
+            // Who names the machine means to be reached by these names.
+            if plan.names.is_empty() { "127.0.0.1" } else { "0.0.0.0" },
             path("edge/edge.crt"),
             path("edge/edge.key"),
             path("registry"),

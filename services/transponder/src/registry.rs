@@ -202,9 +202,10 @@ impl Registry {
     pub fn remove(&self, cluster: &ClusterName) -> anyhow::Result<()> {
         let path = self.entry_path(cluster);
         ensure!(path.exists(), "there is no cluster {cluster} in the registry {}", self.root.display());
+        // An entry that cannot be read does not name its Secret; what 'cluster add' made has this name.
         let secret = self.entry(cluster).map(|entry| entry.relay_secret_name);
+        let secret = secret.unwrap_or_else(|_| format!("cluster-{cluster}-relay-token"));
         fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-        let Ok(secret) = secret else { return Ok(()) };
         let shared = self.names()?.iter().any(|other| {
             let other = ClusterName::new(other).ok().and_then(|name| self.entry(&name).ok());
             other.is_some_and(|entry| entry.relay_secret_name == secret)

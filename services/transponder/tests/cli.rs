@@ -127,6 +127,9 @@ fn a_token_is_shown_once_with_what_to_put_on_the_cluster() {
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+    let token = std::fs::read_to_string(bench.path("i/registry/secrets/cluster-kind-prod-relay-token/token"))
+        .unwrap();
+    assert_eq!(shown.matches(token.trim()).count(), 1, "{shown}");
     assert!(!shown.contains('\x1b'), "no colour in a pipe");
     assert!(bench.refused(&ADD).contains("is in the registry already"));
 }
@@ -138,7 +141,7 @@ fn a_secret_without_the_authority_that_the_edge_needs_is_warned_of_with_the_file
     let shown = bench.ok(&ADD);
     assert!(shown.contains("UnknownIssuer") && shown.contains(&format!("--ca {ca}")), "{shown}");
     bench.ok(&["cluster", "remove", "kind-prod"]);
-    let warning = bench.json(&ADD)["warning"].clone();
+    let warning = bench.json(&ADD)["warnings"][0].clone();
     assert!(warning.as_str().unwrap().contains("cluster remove kind-prod"), "{warning}");
     bench.ok(&["cluster", "remove", "kind-prod"]);
     let shown = bench.ok(&[&ADD[..], &["--ca", &ca]].concat());
@@ -151,12 +154,32 @@ fn a_secret_without_the_authority_that_the_edge_needs_is_warned_of_with_the_file
 }
 
 #[test]
+fn what_is_likely_not_meant_for_a_cluster_is_said_when_it_is_added() {
+    let bench = Bench::installed();
+    for (number, (more, expected)) in [
+        (&["--url", "http://r"][..], "plain http"),
+        (&["--url", "https://r/foo"], "must take /foo away"),
+        (&["--url", "https://r", "--forward-types", "dev.tekton.*"], "never accepted"),
+        (&["--url", "https://r", "--app-namespaces", "App*"], "fits none"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("c{number}");
+        let shown = bench.ok(&[&["cluster", "add", &name][..], more].concat());
+        assert!(shown.contains(expected), "{shown}");
+    }
+}
+
+#[test]
 fn a_bad_cluster_is_refused_with_the_reason() {
     let bench = Bench::installed();
     for (args, reason) in [
         (&["cluster", "add", "Kind", "--url", "https://r"][..], "must be a DNS label"),
         (&["cluster", "add", "c"], "--url"),
         (&["cluster", "add", "c", "--url", "ftp://r"], "is no http or https URL"),
+        (&["cluster", "add", "c", "--url", "relay:8443"], "such as https://relay"),
+        (&["cluster", "list", "--registry", "nowhere"], "nowhere"),
         (&["cluster", "add", "c", "--url", "https://r/outcome/d"], "must end in /outcome/c"),
         (&["cluster", "remove", "c"], "there is no cluster c"),
         (&["cluster", "rotate", "c"], "there is no cluster c"),
@@ -189,7 +212,8 @@ fn a_configuration_error_names_the_key_and_where_it_comes_from() {
         bench.command(&["config"]).env("TRANSPONDER_RELEASE_TRACKING__SILENCE", "soon").output().unwrap();
     let error = text(&output.stderr);
     assert!(!output.status.success());
-    assert!(error.to_lowercase().contains("release_tracking") && error.contains("environment"), "{error}");
+    assert!(error.contains("release_tracking.silence: 'soon'"), "{error}");
+    assert!(error.contains("(from variable TRANSPONDER_RELEASE_TRACKING__SILENCE)"), "{error}");
 
     let error = bench.refused(&["--config", "nowhere.toml", "all"]);
     assert!(error.contains("nowhere.toml"), "{error}");

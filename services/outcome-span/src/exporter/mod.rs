@@ -95,13 +95,15 @@ fn shown(text: &str) -> String {
     text[..end].trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// An error and all its causes in one line.
+/// An error and all its causes in one line, each once.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.extend([": ", &said]);
+        }
         source = cause.source();
     }
     shown(&text)

@@ -140,13 +140,39 @@ fn add(registry: &Registry, args: &AddArgs, authority: Option<&Path>, output: Ou
     };
     let token = registry.add(cluster, &entry)?;
     let missing_authority = authority.filter(|_| entry.relay_ca.is_none() && args.url.scheme() == "https");
-    Handout { cluster, entry: &entry, token: &token, missing_authority }.show(output, "added to", registry)
+    let warnings = doubts(args);
+    let handout = Handout { cluster, entry: &entry, token: &token, missing_authority, warnings };
+    handout.show(output, "added to", registry)
+}
+
+/// What is likely not meant, though something between hooks and edge may make it right.
+fn doubts(args: &AddArgs) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if args.url.scheme() == "http" {
+        doubts.push("The URL is plain http: whoever is on the way reads the token, and the edge itself speaks https alone.".into());
+    }
+    let path = args.url.path().trim_end_matches('/');
+    if !path.is_empty() && !path.starts_with("/outcome/") {
+        doubts.push(format!(
+            "The edge knows /outcome/{} alone: something in between must take {path} away.",
+            args.cluster
+        ));
+    }
+    let globs = |globs: &Option<Vec<String>>| globs.iter().flatten().cloned().collect::<Vec<_>>();
+    for glob in globs(&args.forward_types).iter().filter(|glob| glob.starts_with("dev.tekton.")) {
+        doubts.push(format!("Events of type {glob} are never accepted: they are the broker's own."));
+    }
+    for glob in globs(&args.app_namespaces).iter().filter(|glob| glob.contains(char::is_uppercase)) {
+        doubts.push(format!("App namespaces are in lower case: {glob} fits none."));
+    }
+    doubts
 }
 
 fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
     let token = registry.rotate(cluster)?;
     let entry = registry.entry(cluster)?;
-    let handout = Handout { cluster, entry: &entry, token: &token, missing_authority: None };
+    let handout =
+        Handout { cluster, entry: &entry, token: &token, missing_authority: None, warnings: Vec::new() };
     handout.show(output, "has a new token in", registry)?;
     if output == Output::Text {
         print(&format!(

@@ -22,6 +22,8 @@ pub(crate) struct Handout<'a> {
     pub(crate) token: &'a str,
     /// The authority that signed the edge's certificate, where the Secret would need it and does not have it.
     pub(crate) missing_authority: Option<&'a Path>,
+    /// What deserves a second look.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Handout<'_> {
@@ -40,7 +42,7 @@ impl Handout<'_> {
                 "relayHostAliasIP": entry.relay_host_alias_ip,
                 "hookEnv": { "RELAY_URL": entry.outcome_relay_url, "CLUSTER": cluster },
                 "secretManifest": manifest,
-                "warning": self.warning(),
+                "warnings": self.warnings(),
             }));
             return Ok(());
         }
@@ -60,19 +62,21 @@ impl Handout<'_> {
         if let Some(ip) = &entry.relay_host_alias_ip {
             text.push_str(&format!("\nand the host alias {ip} for the host of RELAY_URL.\n"));
         }
-        if entry.outcome_relay_url.starts_with("http://") {
-            let warning = "The URL is plain http: whoever is on the way reads the token.";
-            text.push_str(&format!("\n{}\n", paint(DOUBTFUL, warning)));
-        }
-        if let Some(warning) = self.warning() {
+        for warning in self.warnings() {
             text.push_str(&format!("\n{}\n", paint(DOUBTFUL, &warning)));
         }
         print(&text);
         Ok(())
     }
 
-    /// Not mended by itself: behind a proxy with a certificate of its own, that authority would be the wrong one.
-    fn warning(&self) -> Option<String> {
+    /// Not mended by themselves: behind a proxy with a certificate of its own, that authority would be the wrong one.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.authority_warning());
+        warnings
+    }
+
+    fn authority_warning(&self) -> Option<String> {
         let (authority, cluster) = (self.missing_authority?.display(), self.cluster);
         Some(format!(
             "The Secret has no ca.crt, and the edge's certificate is signed by {authority}, which no system knows: \

@@ -16,8 +16,17 @@ pub struct InitArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub names: Vec<String>,
     /// Where events are posted to.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = http_url)]
     pub broker_url: url::Url,
+}
+
+fn http_url(text: &str) -> Result<url::Url, String> {
+    let url: url::Url =
+        text.parse().map_err(|error| format!("is no URL such as http://broker:8080: {error}"))?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() {
+        return Ok(url);
+    }
+    Err("is no http or https URL such as http://broker:8080".into())
 }
 
 /// Makes the installation.
@@ -36,7 +45,7 @@ pub fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let host = args.names.first().map_or("127.0.0.1", String::as_str);
     print(&format!(
         "{} {} is ready\n\n  export TRANSPONDER_CONFIG={}\n  \
-         transponder cluster add upper --url https://{host}:8443 --ca {}\n  \
+         transponder cluster add kind-prod --url https://{host}:8443 --ca {}\n  \
          transponder all\n  transponder doctor\n\n\
          {} holds the token of {TASK_NAMESPACE}/{TASK_ACCOUNT}, for calls with grpcurl.\n",
         paint(GOOD, "✓"),

@@ -13,7 +13,7 @@ use url::form_urlencoded::Serializer;
 use crate::{
     cli::Globals,
     config,
-    output::{GOOD, Output, STRONG, cell, one_line, paint, print, print_json, table},
+    output::{FAINT, GOOD, Output, STRONG, cell, one_line, paint, print, print_json, table},
     receipt,
 };
 
@@ -39,8 +39,8 @@ pub enum OutcomesCommand {
         /// Only what came from this cluster.
         #[arg(long)]
         cluster: Option<ClusterName>,
-        /// At most so many.
-        #[arg(long, default_value_t = 50)]
+        /// At most so many, 1 to 10000.
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
     /// Show everything about one.
@@ -52,8 +52,11 @@ pub enum OutcomesCommand {
     /// Take up again what was given up.
     Replay {
         /// Its key: 40 hex digits.
-        #[arg(value_parser = key)]
-        key: EventKey,
+        #[arg(value_parser = key, required_unless_present = "all_dead")]
+        key: Option<EventKey>,
+        /// Every outcome that has a dead target.
+        #[arg(long, conflicts_with = "key")]
+        all_dead: bool,
         /// Only this target: broker, tracking, dora or span. All dead ones otherwise.
         #[arg(long, value_parser = target)]
         target: Option<Target>,
@@ -89,7 +92,7 @@ pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCo
                 ("limit", Some(limit.to_string())),
             ]);
             let value = ask(Method::GET, &format!("/outcomes?{query}")).await?;
-            let text = list(&value);
+            let text = list(&value, *limit);
             (value, text)
         }
         OutcomesCommand::Show { key } => {
@@ -97,10 +100,16 @@ pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCo
             let text = show(&value);
             (value, text)
         }
-        OutcomesCommand::Replay { key, target } => {
+        OutcomesCommand::Replay { key: Some(key), target, .. } => {
             let query = query(&[("target", target.map(|target| target.to_string()))]);
             let value = ask(Method::POST, &format!("/outcomes/{key}/replay?{query}")).await?;
-            let text = replayed(&value)?;
+            let text = replayed(&value, *target)?;
+            (value, text)
+        }
+        OutcomesCommand::Replay { key: None, target, .. } => {
+            let query = query(&[("target", target.map(|target| target.to_string()))]);
+            let value = ask(Method::POST, &format!("/outcomes/replay?{query}")).await?;
+            let text = format!("{} {} outcomes taken up again\n", paint(GOOD, "✓"), cell(&value["replayed"]));
             (value, text)
         }
     };
@@ -117,7 +126,7 @@ pub(crate) fn query(pairs: &[(&str, Option<String>)]) -> String {
     Serializer::new(String::new()).extend_pairs(given).finish()
 }
 
-fn list(value: &Value) -> String {
+fn list(value: &Value, limit: u32) -> String {
     let rows = value["outcomes"].as_array().into_iter().flatten().map(|outcome| {
         let what = if outcome["phase"].is_null() { &outcome["type"] } else { &outcome["phase"] };
         let mut row: Vec<String> =
@@ -127,7 +136,14 @@ fn list(value: &Value) -> String {
         row.push(cell(&outcome["key"]));
         row
     });
-    table(&["received", "cluster", "app", "env", "phase", "targets", "key"], rows.collect(), "no outcomes")
+    let rows: Vec<_> = rows.collect();
+    let cut = rows.len() >= limit as usize;
+    let headings = ["received", "cluster", "app", "env", "phase", "targets", "key"];
+    let mut text = table(&headings, rows, "no outcomes");
+    if cut {
+        text.push_str(&paint(FAINT, &format!("{limit} shown; there may be more: --limit\n")));
+    }
+    text
 }
 
 /// All states in a few words: the targets that are not done stand out by their names.
@@ -170,10 +186,13 @@ fn details(fields: &serde_json::Map<String, Value>) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-fn replayed(value: &Value) -> anyhow::Result<String> {
+fn replayed(value: &Value, target: Option<Target>) -> anyhow::Result<String> {
     let targets: Vec<String> = value["replayed"].as_array().into_iter().flatten().map(cell).collect();
     if targets.is_empty() {
-        return Err(anyhow!("nothing to replay: no target of this outcome is dead"));
+        return Err(match target {
+            None => anyhow!("nothing to replay: no target of this outcome is dead"),
+            Some(target) => anyhow!("nothing to replay: {target} of this outcome is not dead"),
+        });
     }
     Ok(format!("{} taken up again: {}\n", paint(GOOD, "✓"), targets.join(", ")))
 }
@@ -192,16 +211,22 @@ mod tests {
             { "key": "k2", "cluster": "c", "type": "dev.cdevents.x", "receivedAt": "t",
               "targets": { "broker": { "state": "delivered" } } },
         ]});
-        let text = anstream::adapter::strip_str(&list(&value)).to_string();
+        let text = anstream::adapter::strip_str(&list(&value, 2)).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("Failed") && lines[1].contains("dora waiting"), "{text}");
         assert!(lines[2].contains("dev.cdevents.x") && lines[2].contains("all done"), "{text}");
+        assert!(lines[3].starts_with("2 shown"), "{text}");
+        assert!(!list(&value, 3).contains("shown"), "{text}");
     }
 
     #[test]
     fn a_replay_of_nothing_is_an_error() {
-        assert!(replayed(&json!({ "replayed": [] })).is_err());
-        assert!(replayed(&json!({ "replayed": ["span"] })).unwrap().contains("span"));
+        let none = json!({ "replayed": [] });
+        assert!(replayed(&none, None).unwrap_err().to_string().contains("no target"));
+        assert!(
+            replayed(&none, Some(Target::Dora)).unwrap_err().to_string().contains("dora of this outcome")
+        );
+        assert!(replayed(&json!({ "replayed": ["span"] }), None).unwrap().contains("span"));
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl Watch {
             if self.started.elapsed() >= wait {
                 self.say(&paint(
                     FAINT,
-                    "  not all targets are final yet; 'transponder outcomes show' tells more",
+                    &format!("  not all targets are final yet; 'transponder outcomes show {key}' tells more"),
                 ));
                 return Ok(receipt);
             }

@@ -1,6 +1,6 @@
 //! The stage: a whole mesh in a directory that goes away.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -77,6 +77,8 @@ impl Stage {
         let running = tokio::spawn(mesh.run());
         wait_until_ready(context, PATIENCE).await?;
 
+        pin(&installation, &addresses)?;
+
         let edge = addresses.of(ServiceName::Edge).context("the edge has no address")?;
         entry.outcome_relay_url = format!("https://{edge}/outcome/{CLUSTER}");
         registry.update(&cluster, &entry)?;
@@ -129,6 +131,33 @@ impl Stage {
         self.context.shutdown.begin();
         self.running.await??;
         self.directory.close().context("removing the demo's directory")
+    }
+}
+
+/// Writes into the installation's file where its parts are, for commands that are pasted beside the demo.
+fn pin(installation: &Installation, addresses: &Addresses) -> anyhow::Result<()> {
+    let mut file: toml::Table = read(&installation.config_file())?.parse()?;
+    let mut set = |section: &str, address: SocketAddr| {
+        let table = file.entry(section).or_insert_with(|| toml::Table::new().into());
+        if let Some(table) = table.as_table_mut() {
+            table.insert("listen".into(), address.to_string().into());
+        }
+    };
+    set("admin", addresses.admin);
+    for (service, address) in &addresses.services {
+        set(section(*service), *address);
+    }
+    write_private(&installation.config_file(), file.to_string().as_bytes())
+}
+
+/// The section of a service in the configuration.
+fn section(service: ServiceName) -> &'static str {
+    match service {
+        ServiceName::Edge => "edge",
+        ServiceName::Forwarder => "forwarder",
+        ServiceName::DoraRecorder => "dora",
+        ServiceName::ReleaseTracking => "release_tracking",
+        ServiceName::OutcomeSpan => "outcome_span",
     }
 }
 
