@@ -1,6 +1,9 @@
 //! One post of one event, and what its answer means.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    io::Read,
+    time::{Duration, SystemTime},
+};
 
 use ureq::http::{HeaderMap, HeaderValue, header};
 use url::Url;
@@ -22,6 +25,8 @@ pub struct Answer {
     pub retry_after: Option<Duration>,
     /// `Location`: where the receipt is.
     pub location: Option<String>,
+    /// `Content-Type`: what the body claims to be.
+    pub content_type: Option<String>,
     /// The first 64 KiB of the body, as far as they came; empty when they did not.
     pub body: Vec<u8>,
 }
@@ -40,10 +45,12 @@ pub enum Meaning {
 }
 
 impl Answer {
-    /// What the status means (DESIGN §3).
+    /// What the status means (DESIGN §3). A web page is no relay's answer, and the portal or proxy that shows it may
+    /// go away.
     #[must_use]
     pub fn meaning(&self) -> Meaning {
         match self.status {
+            200..=299 if self.is_web_page() => Meaning::Again,
             200..=299 => Meaning::Delivered,
             401 => Meaning::Unauthorized,
             408 | 425 | 429 | 500..=599 => Meaning::Again,
@@ -59,6 +66,10 @@ impl Answer {
             title: Option<String>,
             detail: Option<String>,
         }
+        if (200..300).contains(&self.status) && self.is_web_page() {
+            let sign = if self.claims_html() { "text/html" } else { "its body begins with '<'" };
+            return format!("answered {}, but with a web page ({sign}): that is no relay", self.status);
+        }
         let problem: Option<ProblemJson> = serde_json::from_slice(&self.body).ok();
         let reason = problem
             .and_then(|problem| problem.detail.or(problem.title))
@@ -68,6 +79,17 @@ impl Answer {
         let redirect = if (300..400).contains(&self.status) { " (a redirect is not followed)" } else { "" };
         let colon = if reason.is_empty() { "" } else { ": " };
         format!("answered {}{redirect}{colon}{reason}", self.status)
+    }
+
+    /// Whether this is what a captive portal or a proxy shows. A relay answers JSON, and older ones little or nothing;
+    /// none ever answered markup.
+    fn is_web_page(&self) -> bool {
+        self.claims_html() || self.body.trim_ascii_start().starts_with(b"<")
+    }
+
+    fn claims_html(&self) -> bool {
+        let media_type = self.content_type.as_deref().and_then(|value| value.split(';').next());
+        media_type.is_some_and(|text| text.trim().eq_ignore_ascii_case("text/html"))
     }
 }
 
@@ -95,13 +117,17 @@ pub fn post(
         .header(header::CONTENT_TYPE, "application/cloudevents+json")
         .send(body)?;
     let headers = response.headers();
-    Ok(Answer {
+    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let mut answer = Answer {
         status: response.status().as_u16(),
         retry_after: retry_after(headers, SystemTime::now()),
-        location: headers.get(header::LOCATION).and_then(|v| v.to_str().ok()).map(str::to_owned),
-        // The status is the answer; a body that is cut or late changes nothing.
-        body: response.body_mut().with_config().limit(http::MAX_ANSWER).read_to_vec().unwrap_or_default(),
-    })
+        location: text(header::LOCATION),
+        content_type: text(header::CONTENT_TYPE),
+        body: Vec::new(),
+    };
+    // The status is the answer; of a body that is cut, late or too long, what came is kept.
+    let _ = response.body_mut().as_reader().take(http::MAX_ANSWER).read_to_end(&mut answer.body);
+    Ok(answer)
 }
 
 /// `Retry-After` as RFC 9110 section 10.2.3 gives it: seconds, or a date.
@@ -118,6 +144,11 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(status: u16, content_type: Option<&str>, body: &str) -> Answer {
+        let content_type = content_type.map(str::to_owned);
+        Answer { status, retry_after: None, location: None, content_type, body: body.into() }
+    }
 
     fn asked(value: &str) -> Option<Duration> {
         let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_str(value).unwrap())]);
@@ -151,18 +182,44 @@ mod tests {
             (&[301, 302, 307, 308, 400, 403, 404, 405, 409, 411, 413, 415, 422, 431], Meaning::Never),
         ] {
             for &status in statuses {
-                let answer = Answer { status, retry_after: None, location: None, body: Vec::new() };
-                assert_eq!(answer.meaning(), meaning, "{status}");
+                assert_eq!(answer(status, None, "").meaning(), meaning, "{status}");
             }
         }
     }
 
     #[test]
+    fn a_web_page_is_no_relays_answer_and_anything_else_is() {
+        let json = Some("application/json");
+        let by_type = "answered 200, but with a web page (text/html): that is no relay";
+        let by_body = "answered 200, but with a web page (its body begins with '<'): that is no relay";
+        for (content_type, body, page) in [
+            (Some("text/html"), "", Some(by_type)),
+            (Some("Text/HTML; charset=utf-8"), "very-secret", Some(by_type)),
+            (Some(" text/html ;x"), "{}", Some(by_type)),
+            (None, "<html>very-secret", Some(by_body)),
+            (json, "\r\n\t <!DOCTYPE", Some(by_body)),
+            (None, "", None),
+            (json, "", None),
+            (json, r#"{"key":"<"}"#, None),
+            (json, r#"{"ke"#, None),
+            (Some("text/plain"), "ok", None),
+            (Some("text/html5"), "ok", None),
+            (Some("application/json; profile=text/html"), "{}", None),
+        ] {
+            let answer = answer(200, content_type, body);
+            let meaning = if page.is_some() { Meaning::Again } else { Meaning::Delivered };
+            assert_eq!(answer.meaning(), meaning, "{content_type:?} {body}");
+            if let Some(expected) = page {
+                assert_eq!(answer.summary(&Token::parse(b"very-secret").unwrap()), expected);
+            }
+        }
+        assert_eq!(answer(404, Some("text/html"), "<html>").meaning(), Meaning::Never);
+    }
+
+    #[test]
     fn a_reason_is_the_servers_own_words_without_the_token() {
         let token = Token::parse(b"very-secret").unwrap();
-        let summary = |status, body: &str| {
-            Answer { status, retry_after: None, location: None, body: body.into() }.summary(&token)
-        };
+        let summary = |status, body: &str| answer(status, None, body).summary(&token);
         assert_eq!(summary(503, ""), "answered 503");
         assert_eq!(
             summary(400, r#"{"title":"t","detail":"context.id is required"}"#),

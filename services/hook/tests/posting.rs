@@ -145,6 +145,29 @@ fn a_status_counts_even_when_its_body_never_comes() {
 }
 
 #[test]
+fn a_web_page_is_no_delivery_and_the_relay_behind_it_gets_the_report_once_it_answers() {
+    let page = "<html>Please accept the terms</html>";
+    let html = || vec![("Content-Type", "text/html; charset=UTF-8".to_owned())];
+    let cut = Act::Answer(200, vec![("Transfer-Encoding", "chunked".to_owned())], format!("24\r\n{page}"));
+    let large = Act::body(200, &format!("{page}{}", " ".repeat(100_000)));
+    let server = Server::plain([Act::Answer(200, html(), page.to_owned()), cut, large, Act::status(202)]);
+    let mut hook = Hook::new(&server);
+    hook.set("HOOK_DEADLINE", "20s");
+    let ran = hook.run();
+    assert_eq!((ran.code, server.requests().len()), (Some(0), 4), "{ran}");
+    assert!(ran.out.contains("status=202") && !ran.err.contains("accept"), "{ran}");
+
+    let portal = Server::plain([Act::Answer(200, html(), page.to_owned())]);
+    let mut hook = Hook::new(&portal);
+    hook.set("HOOK_DEADLINE", "1s");
+    let ran = hook.run();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran}");
+    let lost = ran.err.lines().last().unwrap();
+    let why = "the relay answered 200, but with a web page (text/html): that is no relay";
+    assert!(lost.contains("LOST") && lost.ends_with(why), "{ran}");
+}
+
+#[test]
 fn a_relay_that_comes_up_later_gets_the_report() {
     let address = bind(0).local_addr().unwrap();
     let mut hook = Hook::to(&format!("http://{address}/outcome/kind-prod"));

@@ -61,6 +61,12 @@ impl Relay {
             .with_context(|| format!("posting to {}", self.url))
     }
 
+    /// What an answer says, on one line and without the token.
+    #[must_use]
+    pub fn summary(&self, answer: &Answer) -> String {
+        answer.summary(&self.token)
+    }
+
     /// The receipt of an event.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use crate::{
     cli::Globals,
     config,
     files::read,
-    output::{BAD, DOUBTFUL, FAINT, GOOD, Output, cell, paint, print, print_json},
+    output::{BAD, DOUBTFUL, FAINT, GOOD, Output, one_line, paint, print, print_json},
     receipt,
     registry::Registry,
     relay::{Relay, relay_url},
@@ -104,7 +104,7 @@ pub async fn run(globals: &Globals, args: SendArgs) -> anyhow::Result<ExitCode> 
             print_json(&json!({ "status": answer.status, "problem": taken }));
             return Ok(ExitCode::FAILURE);
         }
-        bail!("the edge answered {}: {}", answer.status, cell(&taken["detail"]));
+        bail!("the edge {}", one_line(&relay.summary(&answer)));
     }
     let mut watch = Watch { output: args.output, started: Instant::now(), seen: Vec::new() };
     let said = if answer.status == 200 { "stored before" } else { "stored" };
