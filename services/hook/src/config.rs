@@ -95,6 +95,10 @@ impl Config {
     pub fn load(vars: &Vars, now: Timestamp) -> Result<Self, Vec<Problem>> {
         let mut reader = Reader { vars, problems: Vec::new(), warnings: Vec::new() };
         let url = reader.required("RELAY_URL", relay_url);
+        if url.as_ref().is_some_and(|url| url.scheme() == "http") {
+            let what = "is http://: the token goes over plain http, and whoever is on the way can read it";
+            reader.warnings.push(Problem::new("RELAY_URL", what));
+        }
         let cluster: Option<ClusterName> = reader.required("CLUSTER", label);
         let app_namespace = reader.required("APP_NAMESPACE", label);
         let app = reader.required("APP_NAME", label);

@@ -128,7 +128,7 @@ fn the_exit_code_is_0_unless_the_policy_is_fail() {
             ran.err.contains("LOST: Succeeded of app shop (app-shop-cicd) in env prod on cluster kind-prod"),
             "{ran}"
         );
-        assert_eq!(ran.err.contains("RELAY_URL"), url == "nonsense", "{ran}");
+        assert_eq!(ran.err.contains("RELAY_URL is no URL"), url == "nonsense", "{ran}");
         assert_eq!(ran.out, "");
     }
 }

@@ -27,10 +27,15 @@ fn a_report_is_posted_once_with_token_and_content_type_and_said_on_one_line() {
 }
 
 #[test]
-fn a_plain_server_is_used_when_the_url_says_so() {
+fn a_plain_server_is_used_when_the_url_says_so_with_a_warning() {
     let server = Server::plain([Act::status(200)]);
     let ran = Hook::new(&server).run();
     assert_eq!((ran.code, server.requests().len()), (Some(0), 1), "{ran}");
+    assert_eq!(
+        ran.err,
+        "transponder-hook: warning: RELAY_URL is http://: the token goes over plain http, and whoever is on the way \
+         can read it\n"
+    );
 }
 
 #[test]
