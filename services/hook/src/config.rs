@@ -103,9 +103,8 @@ impl Config {
         let app_namespace = reader.required("APP_NAMESPACE", label);
         let app = reader.required("APP_NAME", label);
         let env = reader.required("ENV", label);
-        let phase = reader.required("PHASE", |text| {
-            Phase::parse(text).ok_or_else(|| format!("must be Syncing, Succeeded or Failed, and is '{text}'"))
-        });
+        let (job_name, job_uid) = (reader.optional("JOB_NAME"), reader.optional("JOB_UID"));
+        let phase = reader.required("PHASE", |text| phase(text, job_name.as_deref()));
         // A namespace is a DNS label like the others; it becomes part of a path at the API server.
         let pod_namespace: Option<AppNamespace> = reader.required("POD_NAMESPACE", label);
         let deadline = reader.deadline(phase);
@@ -123,7 +122,6 @@ impl Config {
                 "is required outside a pod (KUBERNETES_SERVICE_HOST is not set, so the Secret cannot be read)",
             ));
         }
-        let (job_name, job_uid) = (reader.optional("JOB_NAME"), reader.optional("JOB_UID"));
         let texts = ["CHAIN_ID", "GITOPS_REVISION", "GIT_URL", "GIT_REVISION", "FLOW_START_TIME"];
         let [chain_id, gitops_revision, git_url, git_revision, flow_start_time] =
             texts.map(|name| reader.field(name));
@@ -277,6 +275,19 @@ impl Reader<'_> {
 
 fn label<T: FromStr<Err = NameError>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: NameError| format!("{error}, and is '{text}'"))
+}
+
+/// Reads the phase. One that is not that of the Job's own hook is a copied manifest, and would report a failed sync as
+/// a success or the other way round.
+fn phase(text: &str, job_name: Option<&str>) -> Result<Phase, String> {
+    let phase =
+        Phase::parse(text).ok_or_else(|| format!("must be Syncing, Succeeded or Failed, and is '{text}'"))?;
+    match job_name.and_then(|name| Some((name, event::hook_of(name)?))) {
+        Some((name, hook)) if hook.phase != phase => {
+            Err(format!("is {text}, but Argo CD named this Job a {} hook (JOB_NAME {name})", hook.name))
+        }
+        _ => Ok(phase),
+    }
 }
 
 /// Reads the URL. Its text is not repeated in a fault: somebody may have put a password into it.

@@ -56,22 +56,33 @@ pub fn attempt(
     phase: Phase,
     finished_at: Timestamp,
 ) -> String {
-    match (job_name.filter(|name| names_an_operation(name)), job_uid) {
+    match (job_name.filter(|name| hook_of(name).is_some()), job_uid) {
         (Some(name), _) => name.to_owned(),
         (None, Some(uid)) => uid.to_owned(),
         (None, None) => format!("{phase}-{finished_at:.3}"),
     }
 }
 
-/// Whether the name ends in `-(presync|postsync|syncfail)-<unix seconds>`. Fewer than ten digits are no time of this
-/// age but a number in a fixed name, under which only the first release would ever be reported.
-fn names_an_operation(name: &str) -> bool {
-    let Some((front, seconds)) = name.rsplit_once('-') else {
-        return false;
-    };
-    (10..=12).contains(&seconds.len())
-        && seconds.bytes().all(|b| b.is_ascii_digit())
-        && ["-presync", "-postsync", "-syncfail"].iter().any(|hook| front.ends_with(hook))
+/// The hook that Argo CD ran a Job for, and the phase that this hook reports.
+pub(crate) struct HookType {
+    suffix: &'static str,
+    /// As the Job's annotation names it.
+    pub(crate) name: &'static str,
+    pub(crate) phase: Phase,
+}
+
+const HOOK_TYPES: [HookType; 3] = [
+    HookType { suffix: "-presync", name: "PreSync", phase: Phase::Syncing },
+    HookType { suffix: "-postsync", name: "PostSync", phase: Phase::Succeeded },
+    HookType { suffix: "-syncfail", name: "SyncFail", phase: Phase::Failed },
+];
+
+/// The hook of a Job whose name ends in `-(presync|postsync|syncfail)-<unix seconds>`. Fewer than ten digits are no
+/// time of this age but a number in a fixed name, under which only the first release would ever be reported.
+pub(crate) fn hook_of(job_name: &str) -> Option<&'static HookType> {
+    let (front, seconds) = job_name.rsplit_once('-')?;
+    let is_time = (10..=12).contains(&seconds.len()) && seconds.bytes().all(|b| b.is_ascii_digit());
+    HOOK_TYPES.iter().find(|hook| is_time && front.ends_with(hook.suffix))
 }
 
 /// Builds the event of DESIGN §4. `attempt` is what [`attempt`] answers, or any other text that is new for each event

@@ -94,6 +94,43 @@ fn the_default_deadline_depends_on_the_phase() {
 }
 
 #[test]
+fn a_phase_that_contradicts_the_name_of_the_job_is_a_fault_and_reports_nothing() {
+    let phases = ["Syncing", "Succeeded", "Failed", "Error"];
+    let names = [
+        ("x-presync-1700000000", "PreSync", &["Syncing"][..]),
+        ("x-postsync-1700000000", "PostSync", &["Succeeded"]),
+        ("x-syncfail-1700000000", "SyncFail", &["Failed", "Error"]),
+        // Named by whoever wrote it: it says nothing.
+        ("x-syncfail", "", &phases),
+        ("x-syncfail-1", "", &phases),
+    ];
+    for (name, phase) in names.iter().flat_map(|name| phases.map(|phase| (name, phase))) {
+        let (job, hook_type, fitting) = name;
+        let mut hook = Hook::to(URL);
+        hook.set("PHASE", phase);
+        hook.set("JOB_NAME", job);
+        let problems =
+            Config::load(&hook.vars().collect::<Vars>(), Timestamp::UNIX_EPOCH).err().unwrap_or_default();
+        let what = format!("is {phase}, but Argo CD named this Job a {hook_type} hook (JOB_NAME {job})");
+        let expected = if fitting.contains(&phase) { vec![] } else { vec![Problem::new("PHASE", what)] };
+        assert_eq!(problems, expected, "{job} {phase}");
+    }
+
+    let server = Server::plain([Act::status(202)]);
+    for (policy, code) in [("ignore", 0), ("fail", 2)] {
+        let mut hook = Hook::new(&server);
+        hook.set("JOB_NAME", "x-syncfail-1700000000");
+        hook.set("HOOK_FAILURE_POLICY", policy);
+        let ran = hook.run();
+        assert_eq!((ran.code, server.connections()), (Some(code), 0), "{ran}");
+        assert!(
+            ran.err.contains("LOST: Succeeded of app shop") && ran.err.contains("a SyncFail hook"),
+            "{ran}"
+        );
+    }
+}
+
+#[test]
 fn a_value_that_is_no_text_is_left_out_or_named() {
     let broken = OsString::from_vec(vec![b'a', 0xff]);
     let vars = |name: &str| {
