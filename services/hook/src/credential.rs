@@ -12,7 +12,7 @@ use crate::{
     error::Problem,
     kube::{SECRET, SecretReader},
     token::{Token, TokenError},
-    trust::{Roots, TrustError},
+    trust::Roots,
 };
 
 /// A token, and what its Secret says of its use.
@@ -70,10 +70,11 @@ impl Credential {
             .map(|bytes| read_origin(&bytes))
             .transpose()
             .map_err(|what| Problem::new(format!("relay-origin of {place}"), what))?;
+        let ca_name = format!("ca.crt of {place}");
         let roots = filled(ca)
-            .map(|pem| Roots::from_pem(&pem))
+            .map(|pem| Roots::from_pem(&pem).map(|roots| roots.named(&ca_name)))
             .transpose()
-            .map_err(|error: TrustError| Problem::new(format!("ca.crt of {place}"), error.to_string()))?;
+            .map_err(|error| Problem::new(&ca_name, error.to_string()))?;
         Ok(Self { token, origin, roots, place: place.to_owned() })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::OnceCell,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -60,11 +60,10 @@ impl Courier<'_> {
         let mut refused = Vec::new();
         let mut attempts: u32 = 0;
         let mut credential = self.credential(&refused, console)?;
-        let system = OnceCell::new();
+        let mut trust = Trust::of(self);
         loop {
             attempts = attempts.saturating_add(1);
-            // Read for each attempt: the mount of a CA may come as late as that of a token.
-            let roots = self.roots(&credential, &system)?;
+            let roots = trust.roots(&credential, console)?;
             let result = post::post(self.url, &roots, &credential.token, body, self.deadline.slice());
             let (reason, asked) = match result {
                 Ok(answer) => {
@@ -131,21 +130,47 @@ impl Courier<'_> {
         }
     }
 
-    fn roots(&self, credential: &Credential, system: &OnceCell<Roots>) -> Result<Roots, Error> {
+    fn over(&self, last: String) -> Error {
+        Error::Deadline { total: self.deadline.total(), last }
+    }
+}
+
+/// The CAs to trust, looked up for each attempt.
+struct Trust<'a> {
+    url: &'a Url,
+    file: Option<&'a Path>,
+    system: OnceCell<Roots>,
+    warned: bool,
+}
+
+impl<'a> Trust<'a> {
+    fn of(courier: &'a Courier<'_>) -> Self {
+        Self { url: courier.url, file: courier.ca_file.as_deref(), system: OnceCell::new(), warned: false }
+    }
+
+    /// Those of the file, else of the Secret, else of the system. The mount of a CA may come as late as that of a
+    /// token, so a file that is not there yet is looked for again, and said once.
+    fn roots(&mut self, credential: &Credential, console: &mut Console<'_>) -> Result<Roots, Error> {
         if self.url.scheme() == "http" {
             return Ok(Roots::built_in());
         }
-        if let Some(path) = &self.ca_file {
-            let name = format!("RELAY_CA_FILE {}", path.display());
-            let roots = Roots::from_file(path).map_err(|error| Problem::new(name, error.to_string()))?;
-            if let Some(roots) = roots {
-                return Ok(roots);
+        let other =
+            || credential.roots.as_ref().unwrap_or_else(|| self.system.get_or_init(Roots::system)).clone();
+        let Some(path) = self.file else {
+            return Ok(other());
+        };
+        let name = format!("RELAY_CA_FILE {}", path.display());
+        match Roots::from_file(path) {
+            Ok(roots) => Ok(roots.named(name)),
+            Err(error) if error.may_pass() => {
+                let other = other();
+                if !self.warned {
+                    self.warned = true;
+                    console.trouble(format!("warning: {name} {error}; trusting {} meanwhile", other.name()));
+                }
+                Ok(other)
             }
+            Err(error) => Err(Problem::new(name, error.to_string()).into()),
         }
-        Ok(credential.roots.as_ref().unwrap_or_else(|| system.get_or_init(Roots::system)).clone())
-    }
-
-    fn over(&self, last: String) -> Error {
-        Error::Deadline { total: self.deadline.total(), last }
     }
 }

@@ -195,9 +195,39 @@ fn a_ca_file_without_a_certificate_is_wrong_and_a_missing_one_is_not() {
         assert!(ran.err.contains("RELAY_CA_FILE") && ran.err.contains(text), "{ran}");
     }
     // Not mounted yet: the CA beside the token stands in.
+    for (content, state) in [(None, "is not there"), (Some("\n"), "is empty")] {
+        let mut hook = Hook::new(&server);
+        let path = hook.path("mounted").display().to_string();
+        if let Some(content) = content {
+            hook.file("mounted", content);
+        }
+        hook.set("RELAY_CA_FILE", &path);
+        hook.file("ca.crt", server.ca().unwrap());
+        let ran = hook.run();
+        assert_eq!(ran.code, Some(0), "{ran}");
+        let token = hook.path("token").display().to_string();
+        assert_eq!(
+            ran.err,
+            format!(
+                "transponder-hook: warning: RELAY_CA_FILE {path} {state}; \
+                 trusting ca.crt of RELAY_TOKEN_FILE {token} meanwhile\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_ca_file_that_never_comes_is_said_once_with_what_is_trusted_meanwhile() {
+    let server = Server::tls([Act::status(202)]);
     let mut hook = Hook::new(&server);
-    hook.set("RELAY_CA_FILE", hook.path("missing").to_str().unwrap());
-    hook.file("ca.crt", server.ca().unwrap());
+    hook.set("RELAY_CA_FILE", "/nope/ca.pem");
+    // Stands in for the roots of this machine, if it has any.
+    let system = hook.file("system.pem", Server::tls([Act::status(202)]).ca().unwrap());
+    hook.set("SSL_CERT_FILE", &system);
+    hook.set("HOOK_DEADLINE", "1500ms");
     let ran = hook.run();
-    assert_eq!(ran.code, Some(0), "{ran}");
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let warning = "warning: RELAY_CA_FILE /nope/ca.pem is not there; trusting the system's roots meanwhile";
+    assert_eq!(ran.err.matches(warning).count(), 1, "{ran}");
+    assert!(ran.err.contains("attempt 2: "), "{ran}");
 }
