@@ -6,19 +6,41 @@ use ureq::{
     Agent,
     tls::{TlsConfig, TlsProvider},
 };
+use url::Url;
 
 use crate::trust::Roots;
 
 /// Most that is read of an answer to a post. Answers of the edge are far smaller.
 pub(crate) const MAX_ANSWER: u64 = 64 * 1024;
 
-/// Why there was no answer.
-#[derive(Debug)]
-pub struct TransportError(ureq::Error);
+/// Why there was no answer. Its text says all that is known: there is no source, which would say it again.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{hint}", Cause(.error))]
+pub struct TransportError {
+    error: ureq::Error,
+    /// What may mend it; empty, or begins with a space.
+    hint: String,
+}
 
-impl fmt::Display for TransportError {
+impl TransportError {
+    /// An error of a post to a relay at `url`, with `roots` to trust.
+    pub(crate) fn of_relay(error: ureq::Error, url: &Url, roots: &Roots) -> Self {
+        let hint = hint(&error, url, roots).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        Self { error, hint }
+    }
+}
+
+impl From<ureq::Error> for TransportError {
+    fn from(error: ureq::Error) -> Self {
+        Self { error, hint: String::new() }
+    }
+}
+
+struct Cause<'a>(&'a ureq::Error);
+
+impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match self.0 {
             ureq::Error::Io(error) => error.fmt(f),
             ureq::Error::Timeout(_) => f.write_str("no answer in time"),
             ureq::Error::HostNotFound => f.write_str("the host name is not known"),
@@ -27,15 +49,32 @@ impl fmt::Display for TransportError {
     }
 }
 
-impl std::error::Error for TransportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
-impl From<ureq::Error> for TransportError {
-    fn from(error: ureq::Error) -> Self {
-        Self(error)
+/// What may mend it, where the error alone does not tell.
+fn hint(error: &ureq::Error, url: &Url, roots: &Roots) -> Option<String> {
+    use rustls::{
+        CertificateError::{BadSignature, UnknownIssuer},
+        InvalidMessage,
+    };
+    let tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        // As the handshake wraps it.
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    match (tls, error) {
+        (Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)), _) => {
+            Some(format!("trusted: {}; the relay's certificate is signed by another", roots.name()))
+        }
+        (Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)), _) => {
+            Some("the server seems to speak plain http".to_owned())
+        }
+        // A TLS alert is no status line. The crate whose error this is is not ours to name, so its text must do.
+        (None, ureq::Error::Protocol(inner))
+            if url.scheme() == "http" && inner.to_string().contains("http parse fail") =>
+        {
+            Some("the server seems to speak TLS: https://?".to_owned())
+        }
+        _ => None,
     }
 }
 

@@ -115,7 +115,8 @@ pub fn post(
         .build()
         .header(header::AUTHORIZATION, bearer)
         .header(header::CONTENT_TYPE, "application/cloudevents+json")
-        .send(body)?;
+        .send(body)
+        .map_err(|error| TransportError::of_relay(error, url, roots))?;
     let headers = response.headers();
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let mut answer = Answer {

@@ -44,3 +44,11 @@ fn a_web_page_is_no_receipt_and_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn the_cause_of_a_failed_connection_is_said_once() {
+    // Bound and dropped: nobody listens there.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = refused(address);
+    assert_eq!(error.matches("Connection refused").count(), 1, "{error}");
+}
