@@ -112,10 +112,13 @@ impl Courier<'_> {
                 Err(NoCredential::Unusable(problem)) => return Err(problem.into()),
                 Err(NoCredential::Yet(why)) => why,
             };
+            let last = if refused.is_empty() {
+                format!("no token: {why}")
+            } else {
+                format!("the relay refuses the token (401), and there is no newer: {why}")
+            };
             if !refused.is_empty() && since.elapsed() >= NEWER_TOKEN {
-                return Err(Error::Final(format!(
-                    "the relay refuses the token (401), and there is no newer: {why}"
-                )));
+                return Err(Error::Final(last));
             }
             if why != said {
                 console.trouble(format!("waiting for a token: {why}"));
@@ -125,7 +128,7 @@ impl Courier<'_> {
             looks = looks.saturating_add(1);
             let ceiling = LOOKS.ceiling(looks);
             if !self.deadline.wait(ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)) {
-                return Err(self.over(format!("no token: {why}")));
+                return Err(self.over(last));
             }
         }
     }

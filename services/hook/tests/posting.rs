@@ -323,10 +323,18 @@ fn a_401_is_tried_again_once_the_token_file_has_another_token() {
 #[test]
 fn a_401_with_the_same_token_is_given_up_soon() {
     let server = Server::plain([Act::status(401)]);
-    let mut hook = Hook::new(&server);
-    hook.set("HOOK_DEADLINE", "30s");
-    let ran = hook.run();
-    assert_eq!((ran.code, server.requests().len()), (Some(1), 1), "{ran}");
-    assert!(ran.took < Duration::from_secs(8), "{ran}");
-    assert!(ran.err.contains("refuses the token (401)"), "{ran}");
+    // The second is over before a newer token was waited for long enough.
+    for (deadline, before, cut) in
+        [("30s", Duration::from_secs(8), false), ("1s", Duration::from_secs(2), true)]
+    {
+        let known = server.requests().len();
+        let mut hook = Hook::new(&server);
+        hook.set("HOOK_DEADLINE", deadline);
+        let ran = hook.run();
+        assert_eq!((ran.code, server.requests().len()), (Some(1), known + 1), "{ran}");
+        assert!(ran.took < before, "{ran}");
+        let lost = ran.err.lines().last().unwrap();
+        assert!(lost.contains("the relay refuses the token (401), and there is no newer: "), "{ran}");
+        assert_eq!(lost.contains("no attempt more fits"), cut, "{ran}");
+    }
 }
