@@ -46,6 +46,14 @@ impl App {
         }
     }
 
+    /// The same run with one more fault of its configuration, named first.
+    #[must_use]
+    pub fn with_fault(mut self, fault: Problem) -> Self {
+        let others = self.config.err().unwrap_or_default();
+        self.config = Err(std::iter::once(fault).chain(others).collect());
+        self
+    }
+
     /// What a failure does to the exit code.
     #[must_use]
     pub fn policy(&self) -> FailurePolicy {

@@ -49,6 +49,7 @@ pub mod kube;
 pub mod post;
 pub mod token;
 pub mod trust;
+pub mod usage;
 pub mod vars;
 
 pub use app::App;
