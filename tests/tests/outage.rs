@@ -1,4 +1,4 @@
-//! Everything around the mesh fails: disk, broker, tracing backend, clock. Late or refused, never lost, no hot loop, and
+//! Everything around the mesh fails: disk, broker, tracing backend. Late or refused, never lost, no hot loop, and
 //! well again without a hand.
 
 use std::{
@@ -14,13 +14,12 @@ use rustix::process::{Signal, geteuid};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Answer, Behaviour, Broker, FakeClock, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, Run,
-    SHORT, TestEvent, eventually, http, product, usage,
+    Answer, Behaviour, Broker, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, SHORT, TestEvent,
+    eventually, http, usage,
 };
 
 /// A mesh that waits for something may use this much of one core.
 const CPU: f64 = 20.0;
-const DAY: i64 = 24;
 
 /// One outage at a time: the numbers are of one mesh.
 async fn alone() -> MutexGuard<'static, ()> {
@@ -285,174 +284,6 @@ async fn a_stop_does_not_wait_for_a_tracing_backend_that_hangs_and_keeps_its_spa
     assert_eq!(otlp.spans().len(), 1);
 }
 
-/// A mesh that goes by a clock of our own. Its certificates are a month old, as they would be.
-async fn mesh_with(clock: &FakeClock, broker: &Broker) -> Mesh {
-    let mut mesh = Mesh::new(broker).await;
-    clock.set_hours_off(-30 * DAY);
-    for (command, directory) in [("mesh-certs", "mesh"), ("edge-certs", "edge")] {
-        let mut issue = Run::program(product("transponder"));
-        for (name, value) in clock.environment() {
-            issue = issue.env(name, value);
-        }
-        let directory = mesh.path(directory);
-        issue.args([command.as_ref(), "--directory".as_ref(), directory.as_os_str()]).run().await.success();
-    }
-    clock.set_hours_off(0);
-    clock.give_to(&mut mesh);
-    mesh
-}
-
-/// An event that finished `hours` from now, as a cluster whose clock agrees with the mesh's says.
-fn finished_off(event: TestEvent, hours: i64) -> TestEvent {
-    event.finished(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_a_day_off_while_running_settles_in_time_and_sweeps_nothing() {
-    for hours in [DAY, -DAY] {
-        let _alone = alone().await;
-        let (broker, clock) = (Broker::start().await, FakeClock::new());
-        let mut mesh = mesh_with(&clock, &broker).await;
-        mesh.set("edge.settle.failed", "4s");
-        mesh.set("edge.settle.max", "8s");
-        mesh.set("edge.retention.delivered", "2h");
-        mesh.set("edge.retention.bodies", "1h");
-        mesh.set("edge.retention.sweep", "500ms");
-        mesh.set("release_tracking.sweep_interval", "500ms");
-        mesh.set("release_tracking.keep_open", "3h");
-        mesh.set("release_tracking.keep_ended", "3h");
-        mesh.run().await;
-        let (old, syncing) = (TestEvent::new("Succeeded", "old"), TestEvent::new("Syncing", "syncing"));
-        accept(&mesh, &old).await;
-        accept(&mesh, &syncing).await;
-        wait_for(&mesh, &old, &ALL_DELIVERED).await;
-        wait_for(&mesh, &syncing, &ALL_DELIVERED[..2]).await;
-        let before = TestEvent::new("Failed", "before").app("blog");
-        accept(&mesh, &before).await;
-        clock.set_hours_off(hours);
-        let started = Instant::now();
-        let after = finished_off(TestEvent::new("Failed", "after").app("wiki"), hours);
-        accept(&mesh, &after).await;
-        wait_for(&mesh, &before, &ALL_DELIVERED).await;
-        wait_for(&mesh, &after, &ALL_DELIVERED).await;
-        // Each window is at most its duration, whatever the wall clock says.
-        println!("{hours:+} h: settled after {:?}", started.elapsed());
-        assert!(started.elapsed() < Duration::from_secs(20), "{hours}: {:?}", started.elapsed());
-        eventually("the sweepers have noticed", SHORT, || {
-            let seen = lines(&mut mesh, "wall clock has jumped");
-            async move { if seen == 2 { Ok(()) } else { Err(format!("{seen} of 2")) } }
-        })
-        .await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let (status, receipt) = mesh.receipt("kind-prod", &old.key()).await.unwrap();
-        assert_eq!(status, 200, "{hours}: nothing is forgotten: {receipt}");
-        assert_eq!(states(&mesh).await, ["failed", "failed", "progressing", "succeeded"], "{hours}");
-        // Known as before: a report that comes again is no new one.
-        assert_eq!(mesh.post("kind-prod", old.body()).await.unwrap().0, 200);
-        assert_eq!(mesh.metric("dora_releases_total", &["failed"]).await, 2.0, "{hours}");
-        assert_eq!(mesh.metric("dora_releases_total", &["succeeded"]).await, 1.0, "{hours}");
-        clock.set_hours_off(0);
-        let late = TestEvent::new("Succeeded", "late").app("blog");
-        accept(&mesh, &late).await;
-        wait_for(&mesh, &late, &ALL_DELIVERED).await;
-        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0);
-        assert!(mesh.stop().await.success());
-    }
-}
-
-/// The states of all release records, sorted.
-async fn states(mesh: &Mesh) -> Vec<String> {
-    let listed = mesh.operate(["releases", "list", "--output", "json"]).await.success().json();
-    let releases = listed["releases"].as_array().cloned().unwrap_or_default();
-    let mut states: Vec<_> =
-        releases.iter().map(|release| release["state"].as_str().unwrap_or_default().to_owned()).collect();
-    states.sort();
-    states
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_a_day_off_over_a_restart_settles_within_the_window_and_forgets_nothing() {
-    for hours in [DAY, -DAY] {
-        let _alone = alone().await;
-        let (broker, clock) = (Broker::start().await, FakeClock::new());
-        let mut mesh = mesh_with(&clock, &broker).await;
-        mesh.set("edge.settle.failed", "5s");
-        mesh.set("edge.settle.max", "10s");
-        mesh.set("edge.retention.sweep", "500ms");
-        mesh.set("edge.delivery.retry_cap", "3s");
-        mesh.run().await;
-        let done = TestEvent::new("Succeeded", "done");
-        accept(&mesh, &done).await;
-        wait_for(&mesh, &done, &ALL_DELIVERED).await;
-        broker.refuse().await;
-        let failed = TestEvent::new("Failed", "failed").app("blog");
-        accept(&mesh, &failed).await;
-        wait_for(&mesh, &failed, &[("broker", "retrying"), ("dora", "waiting"), ("span", "delivered")]).await;
-        assert!(mesh.stop().await.success());
-        clock.set_hours_off(hours);
-        broker.accept().await;
-        let started = Instant::now();
-        mesh.run().await;
-        wait_for(&mesh, &failed, &ALL_DELIVERED).await;
-        println!("{hours:+} h: settled and sent {:?} after the start", started.elapsed());
-        assert!(started.elapsed() < Duration::from_secs(30), "{hours}: {:?}", started.elapsed());
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(mesh.post("kind-prod", done.body()).await.unwrap().0, 200, "{hours}: still known");
-        assert_eq!(mesh.metric("dora_releases_total", &[]).await, 2.0, "{hours}");
-        assert!(mesh.stop().await.success());
-        clock.set_hours_off(0);
-        mesh.run().await;
-        assert_eq!(mesh.post("kind-prod", failed.body()).await.unwrap().0, 200, "{hours}: still known");
-        let next = TestEvent::new("Succeeded", "next").app("blog");
-        accept(&mesh, &next).await;
-        wait_for(&mesh, &next, &ALL_DELIVERED).await;
-        assert_eq!(mesh.metric("dora_releases_total", &[]).await, 3.0, "{hours}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_is_gone_for_a_day_gets_everything_and_nothing_is_dead() {
-    for restart in [false, true] {
-        let _alone = alone().await;
-        let (broker, clock) = (Broker::start().await, FakeClock::new());
-        let mut mesh = mesh_with(&clock, &broker).await;
-        mesh.run().await;
-        let first = TestEvent::new("Succeeded", "first").app("first");
-        accept(&mesh, &first).await;
-        wait_for(&mesh, &first, &ALL_DELIVERED).await;
-        broker.refuse().await;
-        let events: Vec<_> = (0..40)
-            .map(|n| TestEvent::new("Succeeded", &format!("day-{n}")).app(&format!("app-{}", n % 8)))
-            .collect();
-        for event in &events {
-            accept(&mesh, event).await;
-        }
-        for event in &events {
-            wait_for(&mesh, event, &ALL_DELIVERED[1..]).await;
-        }
-        let down = || async {
-            let down = mesh.metric("transponder_target_down", &["broker"]).await;
-            if down == 1.0 { Ok(()) } else { Err(down.to_string()) }
-        };
-        eventually("the broker is known to be away", LONG, down).await;
-        clock.set_hours_off(25);
-        if restart {
-            assert!(mesh.stop().await.success());
-            mesh.run().await;
-        }
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0, "restart: {restart}");
-        broker.accept().await;
-        for event in &events {
-            wait_for(&mesh, event, &ALL_DELIVERED).await;
-        }
-        let keys: BTreeSet<_> =
-            broker.received().iter().filter_map(|r| r.header("transponder-key").map(str::to_owned)).collect();
-        assert!(events.iter().all(|event| keys.contains(&event.key())), "restart: {restart}");
-        assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0, "restart: {restart}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_under_load_keeps_every_promise() {
     let _alone = alone().await;
@@ -494,4 +325,79 @@ async fn a_stop_under_load_keeps_every_promise() {
     assert!(counted >= report.acknowledged.len() as f64, "{counted} of {}", report.acknowledged.len());
     let spans: BTreeSet<_> = otlp.spans().iter().map(transponder_tests::ReceivedSpan::span_id).collect();
     assert!(spans.len() >= report.acknowledged.len(), "{} spans", spans.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_takes_calls_and_answers_none_costs_next_to_nothing() {
+    let _alone = alone().await;
+    let broker = Broker::start().await;
+    broker.always(Behaviour::Hang);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.run().await;
+    for n in 0..20 {
+        accept(&mesh, &TestEvent::new("Succeeded", "chain").app(&format!("app-{n}"))).await;
+    }
+    let down = || async {
+        let down = mesh.metric("transponder_target_down", &["broker"]).await;
+        if down == 1.0 { Ok(()) } else { Err(down.to_string()) }
+    };
+    eventually("the broker is known to be away", LONG, down).await;
+    // Long enough for a probe that hangs to be out.
+    for _ in 0..4 {
+        assert_idle(&mut mesh, "a broker that hangs").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_broker_does_not_take_of_one_cluster_delays_no_other() {
+    let _alone = alone().await;
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.add_cluster("kind-loud").await;
+    mesh.run().await;
+    let loud = |body: &[u8]| String::from_utf8_lossy(body).contains("kind-loud");
+    for refusal in [Answer::status(503).header("Retry-After", "300"), Answer::status(500)] {
+        let name = format!("{refusal:?}");
+        broker.always(Behaviour::Accept);
+        broker.when(move |request| loud(&request.body), Behaviour::Answer(refusal));
+        let mut slowest = Duration::ZERO;
+        for n in 0..30 {
+            for flood in 0..5 {
+                let event = TestEvent::new("Succeeded", &format!("{name}-{n}")).cluster("kind-loud");
+                let event = event.app(&format!("app-{flood}"));
+                assert_eq!(mesh.post("kind-loud", event.body()).await.unwrap().0, 202);
+            }
+            let event = TestEvent::new("Succeeded", &format!("{name}-{n}"));
+            let started = Instant::now();
+            accept(&mesh, &event).await;
+            wait_for(&mesh, &event, &[("broker", "delivered")]).await;
+            slowest = slowest.max(started.elapsed());
+        }
+        println!("{name}: at most {slowest:?}");
+        assert!(slowest < Duration::from_secs(2), "{name}: {slowest:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_finds_fault_with_every_event_is_known_to_be_wrong() {
+    let _alone = alone().await;
+    let broker = Broker::start().await;
+    broker.always(Behaviour::Answer(Answer::status(400)));
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.run().await;
+    let down = async |mesh: &Mesh| mesh.metric("transponder_target_down", &["broker"]).await;
+    for n in 0..10 {
+        assert_eq!(down(&mesh).await, 0.0, "{n}");
+        let event = TestEvent::new("Succeeded", &format!("chain-{n}"));
+        accept(&mesh, &event).await;
+        wait_for(&mesh, &event, &[("broker", "dead")]).await;
+    }
+    let known = || async { if down(&mesh).await == 1.0 { Ok(()) } else { Err("not down".to_owned()) } };
+    eventually("the broker is known to be wrong", SHORT, known).await;
+    assert_eq!(lines(&mut mesh, "target refuses every event: is its address right?"), 1);
+    broker.always(Behaviour::Accept);
+    let event = TestEvent::new("Succeeded", "good");
+    accept(&mesh, &event).await;
+    wait_for(&mesh, &event, &ALL_DELIVERED).await;
+    assert_eq!(down(&mesh).await, 0.0);
 }

@@ -116,6 +116,9 @@ pub mod duration {
 
     use super::Duration;
 
+    /// Nobody means a longer one.
+    const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
+
     /// Reads a duration.
     ///
     /// # Errors
@@ -123,7 +126,12 @@ pub mod duration {
     pub fn parse(text: &str) -> Result<Duration, String> {
         let wrong = || format!("'{text}' is not a duration such as \"10s\", \"20m\" or \"1h 30m\"");
         let signed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-        Duration::try_from(signed).map_err(|_| wrong())
+        let duration = Duration::try_from(signed).map_err(|_| wrong())?;
+        // So that a time and a duration can be added wherever they meet.
+        if duration > LONGEST {
+            return Err(format!("'{text}' is longer than ten years"));
+        }
+        Ok(duration)
     }
 
     /// Writes a duration.
@@ -196,6 +204,7 @@ mod tests {
         assert_eq!(set("edge.burst", "7").unwrap().edge.burst, 7);
         for (key, value, expected) in [
             ("edge.idle", "soon", "edge.idle: 'soon' is not a duration"),
+            ("edge.idle", "2562047788015215h", "longer than ten years"),
             ("edge.idle", "5", "edge.idle: '5' is not a duration"),
             ("edge.burst", "many", "edge.burst"),
             (

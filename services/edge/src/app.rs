@@ -1,6 +1,6 @@
 //! Building and running the edge.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, pin::pin, sync::Arc};
 
 use rustls::ServerConfig;
 use tokio::sync::oneshot;
@@ -91,12 +91,26 @@ impl App {
     /// Runs until shutdown; ends when what was accepted is stored and what was delivered is noted.
     ///
     /// # Errors
-    /// None at present; the signature is that of every service.
+    /// When delivery has died: an edge that takes reports in and delivers none must not go on.
     pub async fn run(self) -> Result<(), Error> {
-        self.listener.run(self.handler, self.context.shutdown.clone()).await;
-        let _ = self.drained.await;
-        Ok(())
+        let Self { listener, handler, drained, context, .. } = self;
+        both(listener.run(handler, context.shutdown.clone()), drained).await
     }
+}
+
+/// Waits for both to end; not for the listener once delivery has died.
+async fn both(listening: impl Future<Output = ()>, mut drained: oneshot::Receiver<()>) -> Result<(), Error> {
+    let mut listening = pin!(listening);
+    let ended = tokio::select! {
+        () = &mut listening => drained.await,
+        ended = &mut drained => {
+            if ended.is_ok() {
+                listening.await;
+            }
+            ended
+        }
+    };
+    ended.map_err(|_| Error::Delivery)
 }
 
 /// TLS for the listener, with a certificate that is replaced when its file changes.
@@ -170,4 +184,36 @@ fn follow_registry(
     read(&directory, &part);
     let path = directory.path().to_owned();
     watch::spawn(vec![path], context.shutdown.clone(), move || read(&directory, &part));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_edge_whose_delivery_has_died_ends_and_says_so() {
+        let (sender, drained) = oneshot::channel();
+        drop(sender);
+        assert!(matches!(both(pending(), drained).await, Err(Error::Delivery)));
+        let (sender, drained) = oneshot::channel();
+        drop(sender);
+        assert!(matches!(both(ready(()), drained).await, Err(Error::Delivery)));
+    }
+
+    #[tokio::test]
+    async fn a_stop_waits_for_listener_and_delivery_both() {
+        let (sender, drained) = oneshot::channel();
+        sender.send(()).unwrap();
+        let (over, listening) = oneshot::channel();
+        let listening = async {
+            let _: Result<(), _> = listening.await;
+        };
+        let mut waiting = tokio::spawn(both(listening, drained));
+        let moment = std::time::Duration::from_millis(50);
+        assert!(tokio::time::timeout(moment, &mut waiting).await.is_err());
+        over.send(()).unwrap();
+        assert!(waiting.await.unwrap().is_ok());
+    }
 }

@@ -1,6 +1,6 @@
 //! What keeps the edge from starting or from accepting.
 
-/// The edge cannot start.
+/// The edge cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A value of the configuration cannot be used.
@@ -31,4 +31,7 @@ pub enum Error {
         /// Why not.
         source: tonic::transport::Error,
     },
+    /// Delivery died while the edge ran.
+    #[error("delivery has died: what is accepted would stay where it is")]
+    Delivery,
 }

@@ -28,7 +28,8 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("rotation", &["curl", "grpcurl"]),
     ("traces", &["curl", "jaeger"]),
     ("hostile", &["curl"]),
-    ("outage", &["curl", "faketime"]),
+    ("clock", &["curl", "faketime"]),
+    ("outage", &["curl"]),
     ("secrets", &["curl", "grpcurl"]),
 ];
 

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use transponder_core::{Target, TargetState, Timestamp};
+use transponder_core::{ClusterName, Target, TargetState, Timestamp};
 
 use super::{
     Message, Write,
     call::{Called, Success},
-    engine::State,
+    engine::{Lane, State},
     entry::{SlotState, index},
     fault::{Failure, Whose},
     gate::Opened,
@@ -16,12 +16,20 @@ use super::{
 use crate::outbox::{Anchor, Decision, Detail, Sequence, StatusChange, TargetStatus};
 
 impl State {
-    pub(super) fn called(&mut self, sequence: Sequence, target: Target, called: Called, now: Instant) {
+    pub(super) fn called(
+        &mut self,
+        sequence: Sequence,
+        target: Target,
+        cluster: &ClusterName,
+        called: Called,
+        now: Instant,
+    ) {
         let lane = &mut self.lanes[index(target)];
         let stream = self.entries.get(&sequence).and_then(|entry| entry.place).map(|place| place.stream);
         match &called.result {
             Ok(_) => {
-                if lane.gate.succeeded() == Opened::Now {
+                lane.refused = 0;
+                if lane.gate.succeeded(cluster) == Opened::Now {
                     tracing::info!(%target, "target is back");
                     lane.queue.hurry(now);
                 }
@@ -30,11 +38,17 @@ impl State {
                 }
                 lane.taken[0] = Some((stream, now));
             }
-            Err(failure) if !failure.concerns_target() => lane.gate.neither(),
+            Err(failure) if !failure.concerns_target() => {
+                lane.gate.neither(cluster);
+                lane.refused += u32::from(failure.whose == Whose::Event);
+                if failure.whose == Whose::Event && lane.refused == Lane::REFUSES_ALL {
+                    tracing::error!(%target, code = failure.code, error = failure.message, refused = lane.refused, "target refuses every event: is its address right?");
+                }
+            }
             Err(failure) => {
-                if lane.gate.failed(now, failure.retry_after, fastrand::f64()) {
+                if lane.gate.failed(cluster, now, failure.retry_after, fastrand::f64()) {
                     let waiting = lane.queue.len();
-                    tracing::warn!(%target, code = failure.code, error = failure.message, waiting, "target does not take events");
+                    tracing::warn!(%target, %cluster, code = failure.code, error = failure.message, waiting, "target does not take events");
                 }
             }
         }

@@ -16,6 +16,9 @@ use crate::outbox::{Decision, Detail, OpenEvent, Sequence};
 /// Pause before an unreadable store is read again.
 const REREAD: Duration = Duration::from_secs(1);
 
+/// The part of `give_up` that an event is tried after a start at least, however long ago it failed first.
+const LEFT: u32 = 24;
+
 impl State {
     /// Everything that is open, from the store.
     pub(super) async fn read_backlog(&mut self) {
@@ -76,6 +79,8 @@ impl State {
             slot.detail = status.detail;
             slot.first_failed = status.first_failed_at.map(|at| {
                 let ago = Duration::try_from(wall.duration_since(at)).unwrap_or(Duration::ZERO);
+                // The wall clock may be a day ahead: by itself it gives nothing up.
+                let ago = ago.min(self.config.give_up - self.config.give_up / LEFT);
                 (at, now.checked_sub(ago).unwrap_or(now))
             });
             slot.state = match status.state {

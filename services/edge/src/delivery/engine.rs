@@ -1,13 +1,13 @@
 //! The one task that knows what is open and decides what happens next.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::sync::{mpsc, oneshot, watch};
-use transponder_core::{StreamKey, Target};
+use transponder_core::{ClusterName, StreamKey, Target};
 use transponder_runtime::{Clock, Shutdown, admin::Part};
 use transponder_store::Health;
 
@@ -47,6 +47,18 @@ pub(super) struct Lane {
     pub gate: Gate,
     /// The last success, and the last one of another stream before it.
     pub taken: [Option<(Option<StreamKey>, Instant)>; 2],
+    /// Events that were refused as their own fault since the last success.
+    pub refused: u32,
+}
+
+impl Lane {
+    /// A target that finds fault with so many events in a row is more likely to be the wrong one.
+    pub(super) const REFUSES_ALL: u32 = 10;
+
+    /// Whether the target takes nobody's events.
+    fn is_down(&self) -> bool {
+        self.gate.is_down() || self.refused >= Self::REFUSES_ALL
+    }
 }
 
 pub(super) struct State {
@@ -57,7 +69,8 @@ pub(super) struct State {
     pub entries: HashMap<Sequence, Entry>,
     pub lanes: [Lane; 4],
     pub settler: Settler,
-    pub out: HashSet<(Sequence, Target)>,
+    /// The calls that are under way, each with the cluster that it is for.
+    pub out: HashMap<(Sequence, Target), ClusterName>,
     /// Events that are being read, and whether something has happened to them since.
     pub reopening: HashMap<Sequence, bool>,
     pub held: u64,
@@ -67,7 +80,8 @@ pub(super) struct State {
 }
 
 impl Engine {
-    /// Reads the backlog and starts to deliver. The receiver resolves after shutdown, once everything is written.
+    /// Reads the backlog and starts to deliver. The receiver resolves after shutdown, once everything is written, or with
+    /// an error when delivery has died.
     pub(crate) fn start(
         self,
         config: &DeliveryConfig,
@@ -85,6 +99,7 @@ impl Engine {
             queue: Queue::new(order),
             gate: Gate::new(config.concurrency),
             taken: [None, None],
+            refused: 0,
         });
         let state = State {
             settler: Settler::new(settle.windows()),
@@ -93,7 +108,7 @@ impl Engine {
             writes,
             entries: HashMap::new(),
             lanes,
-            out: HashSet::new(),
+            out: HashMap::new(),
             reopening: HashMap::new(),
             held: 0,
             generation,
@@ -118,6 +133,8 @@ impl State {
                 () = shutdown.wait() => break,
                 _ = inbox.recv_many(&mut messages, 64) => {}
                 changed = self.health.changed() => if changed.is_err() { break },
+                // Who writes the decisions has died: without them on disk there is nothing to go on with.
+                () = self.writes.closed() => break,
                 () = tokio::time::sleep_until(wake) => {}
             }
             for message in messages.drain(..) {
@@ -147,8 +164,9 @@ impl State {
             }
             Message::Observed { sequence, observation } => self.observed(sequence, observation, now),
             Message::Called { sequence, target, called } => {
-                self.out.remove(&(sequence, target));
-                self.called(sequence, target, called, now);
+                if let Some(cluster) = self.out.remove(&(sequence, target)) {
+                    self.called(sequence, target, &cluster, called, now);
+                }
             }
             Message::Anchored { sequence } => self.enqueue(sequence, Target::Span, None, now),
             Message::HandedOver(handed) => handed.into_iter().for_each(|one| self.handed_over(one, now)),
@@ -206,7 +224,9 @@ impl State {
         for target in Target::ALL {
             self.lanes[index(target)].queue.advance(now);
             while self.lanes[index(target)].gate.admits(now) {
-                let Some(sequence) = self.lanes[index(target)].queue.pop() else { break };
+                let Lane { queue, gate, .. } = &mut self.lanes[index(target)];
+                let next = queue.pop(|cluster| gate.admits_cluster(cluster, now));
+                let Some(sequence) = next else { break };
                 self.start_call(sequence, target, now);
             }
         }
@@ -224,8 +244,8 @@ impl State {
             untracked: if target == Target::Tracking { entry.untracked.clone() } else { Vec::new() },
             detail: entry.slots[index(target)].detail.clone(),
         };
-        self.lanes[index(target)].gate.started();
-        self.out.insert((sequence, target));
+        self.lanes[index(target)].gate.started(&entry.cluster);
+        self.out.insert((sequence, target), entry.cluster.clone());
         let (peers, outbox, delivery) =
             (self.engine.peers.clone(), self.engine.outbox.clone(), self.delivery.clone());
         tokio::spawn(async move {
@@ -242,7 +262,7 @@ impl State {
         }
         let lanes = self.lanes.iter().flat_map(|lane| {
             // A gate that pauses matters only to what is ready.
-            let gate = lane.gate.wake().filter(|_| lane.queue.has_ready());
+            let gate = lane.gate.wake(now).filter(|_| lane.queue.has_ready());
             [lane.queue.wake(), gate]
         });
         lanes.chain([self.settler.wake()]).flatten().fold(tick, Instant::min)
@@ -253,7 +273,7 @@ impl State {
         metrics.pending_verdicts(self.settler.len());
         for target in Target::ALL {
             let lane = &self.lanes[index(target)];
-            metrics.waiting(target, lane.queue.len(), lane.gate.is_closed());
+            metrics.waiting(target, lane.queue.len(), lane.is_down());
         }
     }
 }

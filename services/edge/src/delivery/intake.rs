@@ -126,7 +126,7 @@ impl State {
             return;
         }
         slot.state = SlotState::Queued;
-        if self.out.contains(&(sequence, target)) {
+        if self.out.contains_key(&(sequence, target)) {
             // It goes again when the call that is out has ended.
             return;
         }

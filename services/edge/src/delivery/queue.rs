@@ -137,24 +137,39 @@ impl Queue {
         }
     }
 
-    /// The next event in turn; it is out until it is given back or removed.
-    pub(super) fn pop(&mut self) -> Option<Sequence> {
-        while let Some(cluster) = self.turns.pop_front() {
-            let Some(line) = self.ready.get_mut(&cluster) else { continue };
-            let next = line.pop_front();
-            if line.is_empty() {
-                self.ready.remove(&cluster);
-            } else {
+    /// The next event in turn of a cluster that is admitted; it is out until it is given back or removed.
+    pub(super) fn pop(&mut self, admits: impl Fn(&ClusterName) -> bool) -> Option<Sequence> {
+        // Each cluster once: those that are not admitted keep their turn.
+        for _ in 0..self.turns.len() {
+            let Some(cluster) = self.turns.pop_front() else { break };
+            if !admits(&cluster) {
                 self.turns.push_back(cluster);
+                continue;
             }
-            let Some(sequence) = next else { continue };
-            // Lines may hold what was moved or removed meanwhile.
-            if let Some((_, state @ State::Ready)) = self.items.get_mut(&sequence) {
-                *state = State::Out;
+            if let Some(sequence) = self.pop_of(cluster) {
                 return Some(sequence);
             }
         }
         None
+    }
+
+    fn pop_of(&mut self, cluster: ClusterName) -> Option<Sequence> {
+        let line = self.ready.get_mut(&cluster)?;
+        let mut next = None;
+        // Lines may hold what was moved or removed meanwhile.
+        while let Some(sequence) = line.pop_front() {
+            if let Some((_, state @ State::Ready)) = self.items.get_mut(&sequence) {
+                *state = State::Out;
+                next = Some(sequence);
+                break;
+            }
+        }
+        if line.is_empty() {
+            self.ready.remove(&cluster);
+        } else {
+            self.turns.push_back(cluster);
+        }
+        next
     }
 
     /// Whether the event is in the queue.
@@ -252,7 +267,7 @@ mod tests {
     }
 
     fn drain(queue: &mut Queue) -> Vec<Sequence> {
-        std::iter::from_fn(|| queue.pop()).collect()
+        std::iter::from_fn(|| queue.pop(|_| true)).collect()
     }
 
     #[test]
@@ -263,7 +278,13 @@ mod tests {
             queue.push(item(n, "loud", 1, now), None, now);
         }
         queue.push(item(1000, "quiet", 2, now), None, now);
-        assert_eq!((queue.pop(), queue.pop()), (Some(1), Some(1000)));
+        assert_eq!((queue.pop(|_| true), queue.pop(|_| true)), (Some(1), Some(1000)));
+        let quiet: ClusterName = "quiet".parse().unwrap();
+        queue.push(item(1001, "quiet", 2, now), None, now);
+        queue.push(item(1002, "quiet", 2, now), None, now);
+        let mut pop = || queue.pop(|cluster| *cluster == quiet);
+        assert_eq!((pop(), pop(), pop()), (Some(1001), Some(1002), None));
+        assert_eq!(queue.pop(|_| true), Some(2));
     }
 
     #[test]
