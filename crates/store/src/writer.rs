@@ -41,6 +41,27 @@ pub struct Writer {
 trait Change: Send {
     fn apply(&mut self, connection: &Connection) -> rusqlite::Result<()>;
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
+    /// Whether nothing is to be written after it.
+    fn is_last(&self) -> bool {
+        false
+    }
+}
+
+/// The end: answered when the file holds everything by itself.
+struct Close(oneshot::Sender<Result<(), StoreError>>);
+
+impl Change for Close {
+    fn apply(&mut self, _connection: &Connection) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let _ = self.0.send(outcome);
+    }
+
+    fn is_last(&self) -> bool {
+        true
+    }
 }
 
 struct Pending<F, T> {
@@ -103,6 +124,16 @@ impl Writer {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// Writes what is under way and copies the log into the file, which then holds everything. Later writes fail.
+    ///
+    /// # Errors
+    /// When the store cannot write; what was acknowledged is in the file and its log.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(Box::new(Close(reply))).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
     /// How the store is, and how it changes.
     #[must_use]
     pub fn health(&self) -> watch::Receiver<Health> {
@@ -122,7 +153,9 @@ struct Work {
 impl Work {
     fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
-        while self.receive(&mut batch) {
+        let mut closing = Vec::new();
+        while closing.is_empty() && self.receive(&mut batch) {
+            closing.extend(batch.extract_if(.., |change| change.is_last()));
             match self.commit(&mut batch) {
                 Ok(()) => {
                     let changes = batch.len();
@@ -138,7 +171,9 @@ impl Work {
         }
         drop(self.checkpoints);
         // Leaves one file behind, and no log to recover.
-        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let copied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let copied = copied.map_err(|error| StoreError::unavailable("copy its log", &error));
+        closing.into_iter().for_each(|change| change.finish(copied.clone()));
     }
 
     /// Waits for changes; while the store has a problem, tries it meanwhile. False when nobody can send any more.
@@ -302,6 +337,23 @@ mod tests {
         for (x, task) in (0..).zip(tasks) {
             assert_eq!(task.await.unwrap(), Ok(x));
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_closed_holds_everything_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), "a.db", SCHEMA).unwrap();
+        let writer = Writer::start(database).unwrap();
+        let (other, late) = (writer.clone(), writer.clone());
+        let written = tokio::spawn(async move { other.write(|c| insert(c, 1)).await });
+        written.await.unwrap().unwrap();
+        writer.close().await.unwrap();
+        assert_eq!(late.write(|c| insert(c, 2)).await, Err(StoreError::Closed));
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::copy(directory.path().join("a.db"), copy.path().join("a.db")).unwrap();
+        let copied = Database::open(copy.path(), "a.db", SCHEMA).unwrap().connect_reader().unwrap();
+        let count: i64 = copied.query_row("SELECT count(*) FROM a", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 1);
     }
 
     #[tokio::test]

@@ -94,7 +94,12 @@ impl App {
     /// When delivery has died: an edge that takes reports in and delivers none must not go on.
     pub async fn run(self) -> Result<(), Error> {
         let Self { listener, handler, drained, context, .. } = self;
-        both(listener.run(handler, context.shutdown.clone()), drained).await
+        let outbox = handler.outbox.clone();
+        both(listener.run(handler, context.shutdown.clone()), drained).await?;
+        if let Err(error) = outbox.close().await {
+            tracing::warn!(%error, "the outbox was not closed: its log is read at the next start");
+        }
+        Ok(())
     }
 }
 

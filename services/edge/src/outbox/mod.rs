@@ -276,6 +276,8 @@ pub(crate) trait Outbox: Send + Sync + 'static {
     fn sweep(&self, before: SweepBefore) -> BoxFuture<'_, Result<usize, StoreError>>;
     /// How the store is.
     fn health(&self) -> watch::Receiver<Health>;
+    /// Leaves the store as somebody who copies it expects it; nothing is written after that.
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
 /// What is old enough to be forgotten.

@@ -113,4 +113,8 @@ impl Outbox for SqliteOutbox {
     fn health(&self) -> watch::Receiver<Health> {
         self.writer.health()
     }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.writer.close())
+    }
 }
