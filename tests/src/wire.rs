@@ -60,6 +60,15 @@ impl Wire {
         self.stream.flush().await.map_err(|e| e.to_string())
     }
 
+    /// Says that nothing more will be sent.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is closed.
+    pub async fn finish(&mut self) -> Result<(), String> {
+        self.stream.shutdown().await.map_err(|e| e.to_string())
+    }
+
     /// Reads until the other side closes, or for so long. Answers what came, and whether it was closed.
     pub async fn read_for(&mut self, during: Duration) -> (String, bool) {
         let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transponder_tests::{Broker, HttpResponse, Mesh, TestEvent, http};
+use transponder_tests::{Broker, HttpResponse, LONG, Mesh, TestEvent, Wire, http};
 
 async fn mesh() -> (Broker, Mesh) {
     let broker = Broker::start().await;
@@ -359,4 +359,24 @@ async fn both_outcomes_are_taken_in_every_shape_of_optional_fields() {
         }
     }
     broker.wait_for(count, Duration::from_secs(20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_no_more_gets_its_answer() {
+    let broker = Broker::start().await;
+    let mesh = Mesh::start(&broker).await;
+    let event = TestEvent::new("Succeeded", "chain-1");
+    let body = event.body();
+    let mut wire = Wire::connect(&mesh).await.unwrap();
+    let head = format!(
+        "POST /outcome/kind-prod HTTP/1.1\r\nHost: relay\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/cloudevents+json\r\nContent-Length: {}\r\n\r\n",
+        mesh.token("kind-prod"),
+        body.len()
+    );
+    wire.send(head + &body).await.unwrap();
+    wire.finish().await.unwrap();
+    let (answer, closed) = wire.read_for(LONG).await;
+    assert!(answer.starts_with("HTTP/1.1 202 ") && answer.contains(&event.key()), "{answer}");
+    assert!(closed, "nothing can come any more");
 }

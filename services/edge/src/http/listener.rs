@@ -144,7 +144,8 @@ impl Connection {
             .timer(TokioTimer::new())
             .header_read_timeout(self.config.idle_timeout)
             .max_buf_size(HEAD)
-            .half_close(false)
+            // A client may say that it sends no more, and wait for its answer.
+            .half_close(true)
             .serve_connection(TokioIo::new(Linger::new(stream)), service);
         tokio::pin!(connection);
         let aged = tokio::time::sleep(self.config.connection_age);
