@@ -39,7 +39,7 @@ impl Database {
 
     fn migrate(&self) -> Result<(), StoreError> {
         let mut connection = self.connect_writer()?;
-        let failed = |e: rusqlite::Error| StoreError::unavailable("migrate its schema", &e);
+        let failed = |e: rusqlite::Error| self.failed("migrate its schema", &e);
         let found: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
         let known = u32::try_from(self.schema.migrations.len()).unwrap_or(u32::MAX);
         if found > known {
@@ -74,7 +74,7 @@ impl Database {
             plan_once(&connection)?;
             Ok(connection)
         };
-        open().map_err(|e| StoreError::unavailable("open its file", &e))
+        open().map_err(|e| self.failed("open its file", &e))
     }
 
     /// A connection that only reads.
@@ -90,7 +90,12 @@ impl Database {
             plan_once(&connection)?;
             Ok(connection)
         };
-        open().map_err(|e| StoreError::unavailable("open its file for reading", &e))
+        open().map_err(|e| self.failed("open its file for reading", &e))
+    }
+
+    /// SQLite's own words name no file.
+    fn failed(&self, action: &'static str, error: &rusqlite::Error) -> StoreError {
+        StoreError::Unavailable { action, problem: format!("{}: {error}", self.path.display()) }
     }
 }
 
@@ -114,5 +119,14 @@ mod tests {
         database.connect_writer().unwrap().execute("INSERT INTO a (x, y) VALUES (1, 2)", []).unwrap();
         let error = Database::open(directory.path(), "x.db", ONE).unwrap_err();
         assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        std::fs::write(&path, [0xa5; 4096]).unwrap();
+        let error = Database::open(directory.path(), "x.db", ONE).unwrap_err().to_string();
+        assert!(error.contains(&format!("{}: file is not a database", path.display())), "{error}");
     }
 }
