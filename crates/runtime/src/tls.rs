@@ -122,7 +122,11 @@ pub fn load_pair(certificate: &Path, key: &Path, usage: Usage) -> Result<(Certif
 fn check_usage(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), String> {
     let parsed = parse(certificate)?;
     if !parsed.validity().is_valid() {
-        let (from, to) = (parsed.validity().not_before, parsed.validity().not_after);
+        let told = |time: ASN1Time| {
+            Timestamp::from_second(time.timestamp())
+                .map_or_else(|_| time.to_string(), |time| time.to_string())
+        };
+        let (from, to) = (told(parsed.validity().not_before), told(parsed.validity().not_after));
         return Err(format!("is not valid now, but from {from} to {to}"));
     }
     let extended = parsed.extended_key_usage().map_err(|e| format!("extended key usage: {e}"))?;
@@ -203,5 +207,23 @@ impl fmt::Debug for LiveCertificate {
 impl ResolvesServerCert for LiveCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_out_of_its_time_says_so_as_times_are_written_elsewhere() {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        (parameters.not_before, parameters.not_after) =
+            (date_time_ymd(2024, 1, 2), date_time_ymd(2025, 10, 26));
+        let certificate = parameters.self_signed(&key).unwrap();
+        let error = check_usage(certificate.der(), Usage::Server).unwrap_err();
+        assert_eq!(error, "is not valid now, but from 2024-01-02T00:00:00Z to 2025-10-26T00:00:00Z");
     }
 }
