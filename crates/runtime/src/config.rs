@@ -1,6 +1,8 @@
 //! One configuration scheme for all services: defaults, overridden by a TOML file, by `TRANSPONDER_…` variables,
 //! by flags. An unknown key or a bad value is an error that names it and where it comes from.
 
+pub mod check;
+
 use std::{path::Path, time::Duration};
 
 use figment::{
@@ -9,6 +11,8 @@ use figment::{
     value::Dict,
 };
 use serde::{Serialize, de::DeserializeOwned};
+
+pub use check::BadValue;
 
 /// The prefix of configuration variables; two underscores part the levels: `TRANSPONDER_EDGE__LISTEN`.
 pub const ENV_PREFIX: &str = "TRANSPONDER_";

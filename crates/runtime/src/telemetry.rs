@@ -7,6 +7,8 @@ use tracing_subscriber::{
     EnvFilter, filter::filter_fn, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
+use crate::config::BadValue;
+
 /// Libraries that log at debug and trace what a log must not hold at any level, headers and frames, or, as notify does,
 /// each change of a file, and so each line that they write to one themselves. No filter brings that back.
 const QUIET: [&str; 9] =
@@ -28,7 +30,7 @@ pub enum LogFormat {
 /// # Errors
 /// When the filter cannot be read or logging has been started before.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter '{filter}': {e}"))?;
+    let filter = read(filter).map_err(|bad| bad.to_string())?;
     let registry = tracing_subscriber::registry().with(filter).with(filter_fn(may_speak));
     let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     match format {
@@ -47,6 +49,19 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
         LogFormat::Text => registry.with(layer.with_target(false)).try_init(),
     }
     .map_err(|e| e.to_string())
+}
+
+/// Checks a filter as [`init`] does.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn check(filter: &str) -> Result<(), BadValue> {
+    read(filter).map(drop)
+}
+
+fn read(filter: &str) -> Result<EnvFilter, BadValue> {
+    let wrong = |problem| BadValue::new("log.filter", filter, format!("is no tracing filter: {problem}"));
+    EnvFilter::try_new(filter).map_err(wrong)
 }
 
 /// Whether a library says this aloud.
@@ -89,6 +104,13 @@ fn escape(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_named() {
+        assert_eq!(check("info,transponder_edge=debug"), Ok(()));
+        let error = check("xx=yy").unwrap_err().to_string();
+        assert!(error.starts_with("log.filter: 'xx=yy' is no tracing filter: "), "{error}");
+    }
 
     #[test]
     fn a_line_holds_no_control_character_and_says_the_same() {

@@ -40,6 +40,7 @@ impl App {
         callers: &CallersConfig,
         context: &Context,
     ) -> Result<Self, Error> {
+        config.check()?;
         let part = context.readiness.part("dora-recorder");
         let identity = MeshIdentity::load(ServiceName::DoraRecorder, mesh, context)?;
         let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;

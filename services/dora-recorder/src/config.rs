@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use transponder_core::ClusterName;
-use transponder_runtime::config::duration;
+use transponder_runtime::config::{BadValue, check, duration};
 
 /// How the DoraRecorder counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,8 +54,30 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// What no type can say.
+    ///
+    /// # Errors
+    /// Names the key, the value and what is wrong with it.
+    pub fn check(&self) -> Result<(), BadValue> {
+        check::given("dora.data_directory", &self.data_directory)
+    }
+}
+
 impl Default for Budgets {
     fn default() -> Self {
         Self { streams: 20_000, streams_per_cluster: 5_000, streams_per_app_namespace: 2_000 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_must_be_given() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let config = Config { data_directory: PathBuf::new(), ..Config::default() };
+        assert_eq!(config.check().unwrap_err().to_string(), "dora.data_directory: '' must be a path");
     }
 }

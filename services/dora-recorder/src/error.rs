@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use transponder_runtime::{Fault, tls::TlsError};
+use transponder_runtime::{Fault, config::BadValue, tls::TlsError};
 use transponder_store::StoreError;
 
 /// What keeps the service from starting or running.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A value of its configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] BadValue),
     /// The mesh identity cannot be used.
     #[error("dora-recorder: mesh identity: {0}")]
     Identity(#[from] TlsError),

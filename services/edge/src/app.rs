@@ -43,7 +43,7 @@ impl App {
     /// # Errors
     /// Names what cannot be used.
     pub async fn build(config: Config, mesh: &MeshConfig, context: &Context) -> Result<Self, Error> {
-        config.check().map_err(Error::Config)?;
+        config.check()?;
         let metrics = Metrics::register(context);
         let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
         let peers = Peers::new(&config.peers, &config.delivery, &identity, &context.tracer)?;

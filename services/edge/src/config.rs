@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 use transponder_core::{Target, retry::Backoff, settle::Windows};
-use transponder_runtime::config::duration;
+use transponder_runtime::config::{BadValue, check, duration};
 
 /// Largest body limit that may be configured: what the edge accepts must fit a gRPC message.
 pub(crate) const MAX_BODY_LIMIT: ByteSize = ByteSize::mib(1);
@@ -160,6 +160,19 @@ impl DeliveryConfig {
     pub fn backoff(&self) -> Backoff {
         Backoff { base: self.retry_base, cap: self.retry_cap }
     }
+
+    fn check_targets(&self) -> Result<(), BadValue> {
+        const KEY: &str = "edge.delivery.targets";
+        for (n, target) in self.targets.iter().enumerate() {
+            if ![Target::Dora, Target::Span].contains(target) {
+                return Err(BadValue::new(KEY, target, "is always one; it must be of dora and span"));
+            }
+            if self.targets[..n].contains(target) {
+                return Err(BadValue::new(KEY, target, "is named twice"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for DeliveryConfig {
@@ -259,33 +272,60 @@ impl Default for PeersConfig {
     }
 }
 
+impl PeersConfig {
+    fn check(&self) -> Result<(), BadValue> {
+        check::host_port("edge.peers.forwarder", &self.forwarder)?;
+        check::host_port("edge.peers.dora_recorder", &self.dora_recorder)?;
+        check::host_port("edge.peers.release_tracking", &self.release_tracking)?;
+        check::host_port("edge.peers.outcome_span", &self.outcome_span)
+    }
+}
+
 impl Config {
     /// What no type can say.
     ///
     /// # Errors
-    /// Names the key and what is wrong with its value.
-    pub fn check(&self) -> Result<(), String> {
-        let positive =
-            |name: &str, is: bool| if is { Ok(()) } else { Err(format!("edge.{name} must be above zero")) };
+    /// Names the key, the value and what is wrong with it.
+    pub fn check(&self) -> Result<(), BadValue> {
         if self.body_limit > MAX_BODY_LIMIT || self.body_limit.as_u64() == 0 {
-            return Err(format!("edge.body_limit must be between 1 byte and {MAX_BODY_LIMIT}"));
+            let problem = format!("must be between 1 byte and {MAX_BODY_LIMIT}");
+            return Err(BadValue::new("edge.body_limit", self.body_limit, problem));
         }
-        positive("http.max_connections", self.http.max_connections > 0)?;
-        positive("budget.rate", self.budget.rate > 0)?;
-        positive("budget.burst", self.budget.burst > 0)?;
-        positive("delivery.concurrency", self.delivery.concurrency > 0)?;
-        positive("delivery.retry_base", !self.delivery.retry_base.is_zero())?;
-        let optional = [Target::Dora, Target::Span];
-        for (n, target) in self.delivery.targets.iter().enumerate() {
-            if !optional.contains(target) {
-                return Err(format!(
-                    "edge.delivery.targets must be of dora and span; {target} is always one"
-                ));
-            }
-            if self.delivery.targets[..n].contains(target) {
-                return Err(format!("edge.delivery.targets names {target} twice"));
-            }
+        check::given("edge.data_directory", &self.data_directory)?;
+        check::above_zero("edge.http.max_connections", self.http.max_connections as u64)?;
+        check::above_zero("edge.budget.rate", self.budget.rate.into())?;
+        check::above_zero("edge.budget.burst", self.budget.burst.into())?;
+        check::above_zero("edge.delivery.concurrency", self.delivery.concurrency as u64)?;
+        check::lasting("edge.delivery.call_timeout", self.delivery.call_timeout)?;
+        check::lasting("edge.delivery.retry_base", self.delivery.retry_base)?;
+        self.delivery.check_targets()?;
+        self.peers.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_cannot_work_is_refused_by_its_key() {
+        type Spoil = fn(&mut Config);
+        let cases: [(Spoil, &str); 8] = [
+            (|c| c.body_limit = ByteSize::mib(2), "edge.body_limit: '2.0 MiB' must be between"),
+            (|c| c.data_directory = PathBuf::new(), "edge.data_directory: '' must be a path"),
+            (|c| c.budget.burst = 0, "edge.budget.burst: '0' must be above zero"),
+            (|c| c.delivery.call_timeout = Duration::ZERO, "edge.delivery.call_timeout: '0s' must be above"),
+            (|c| c.delivery.targets.push(Target::Broker), "edge.delivery.targets: 'broker' is always one"),
+            (|c| c.delivery.targets.push(Target::Dora), "edge.delivery.targets: 'dora' is named twice"),
+            (|c| c.peers.dora_recorder = "dora".into(), "edge.peers.dora_recorder: 'dora' must be host:port"),
+            (|c| c.peers.outcome_span = "http://a:1".into(), "edge.peers.outcome_span: 'http://a:1' must be"),
+        ];
+        assert_eq!(Config::default().check(), Ok(()));
+        for (spoil, expected) in cases {
+            let mut config = Config::default();
+            spoil(&mut config);
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
-        Ok(())
     }
 }

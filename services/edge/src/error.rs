@@ -4,8 +4,8 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A value of the configuration cannot be used.
-    #[error("{0}")]
-    Config(String),
+    #[error(transparent)]
+    Config(#[from] transponder_runtime::config::BadValue),
     /// A certificate cannot be used.
     #[error("edge: {0}")]
     Tls(#[from] transponder_runtime::tls::TlsError),

@@ -38,6 +38,7 @@ impl App {
         callers: &CallersConfig,
         context: &Context,
     ) -> Result<Self, Error> {
+        config.check()?;
         let part = context.readiness.part("forwarder");
         let identity = MeshIdentity::load(ServiceName::Forwarder, mesh, context)?;
         let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;

@@ -57,7 +57,7 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn new(config: &Config, shutdown: Shutdown) -> Result<Arc<Self>, Error> {
         let broker = Arc::new(Self {
-            url: url(&config.broker_url)?,
+            url: config.url()?,
             timeout: config.timeout,
             ca_file: config.ca_file.clone(),
             ca: Mutex::default(),
@@ -132,34 +132,4 @@ async fn read(mut response: Response) -> Vec<u8> {
         body.extend_from_slice(&chunk);
     }
     body
-}
-
-fn url(text: &str) -> Result<Url, Error> {
-    let wrong = |problem: String| Error::Config { key: "broker_url", problem };
-    let url = Url::parse(text).map_err(|e| wrong(format!("is no URL: {e}")))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(wrong("must be an http or https URL".into()));
-    }
-    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
-        return Err(wrong("must have neither user name nor password nor fragment".into()));
-    }
-    Ok(url)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broker_url_is_http_and_holds_no_secret() {
-        for good in ["http://b:8080", "https://b/path?x=1", "http://[::1]:80/"] {
-            assert!(url(good).is_ok(), "{good}");
-        }
-        for bad in
-            ["", "b:8080", "ftp://b", "file:///x", "http://", "http://u@b", "http://u:p@b", "http://b/#f"]
-        {
-            let error = url(bad).unwrap_err().to_string();
-            assert!(error.starts_with("forwarder.broker_url: "), "{bad}: {error}");
-        }
-    }
 }

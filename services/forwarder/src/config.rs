@@ -7,7 +7,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use transponder_runtime::config::duration;
+use transponder_runtime::{
+    config::{BadValue, check, duration},
+    tls,
+};
+use url::Url;
 
 /// How the Forwarder reaches the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,5 +42,74 @@ impl Default for Config {
             ca_file: None,
             timeout: Duration::from_secs(10),
         }
+    }
+}
+
+impl Config {
+    /// What no type can say.
+    ///
+    /// # Errors
+    /// Names the key, the value and what is wrong with it.
+    pub fn check(&self) -> Result<(), BadValue> {
+        self.url()?;
+        check::lasting("forwarder.timeout", self.timeout)?;
+        let Some(path) = &self.ca_file else { return Ok(()) };
+        let wrong = |e: tls::TlsError| BadValue::new("forwarder.ca_file", path.display(), e.problem);
+        tls::load_roots(std::slice::from_ref(path)).map(drop).map_err(wrong)
+    }
+
+    /// Where events are posted to.
+    pub(crate) fn url(&self) -> Result<Url, BadValue> {
+        let text = &self.broker_url;
+        // What stands before the @ may be a password.
+        let shown = text.rsplit_once('@').map_or(text.clone(), |(_, host)| format!("…@{host}"));
+        let wrong = |problem: String| Err(BadValue::new("forwarder.broker_url", &shown, problem));
+        let url = match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+            Ok(_) => return wrong("must be an http or https URL, such as http://broker:8080".into()),
+            Err(error) => return wrong(format!("is no URL such as http://broker:8080: {error}")),
+        };
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return wrong("must have neither user name nor password nor fragment".into());
+        }
+        Ok(url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_url_is_http_and_holds_no_secret() {
+        let check = |url: &str| Config { broker_url: url.into(), ..Config::default() }.check();
+        for good in ["http://b:8080", "https://b/path?x=1", "http://[::1]:80/"] {
+            assert_eq!(check(good), Ok(()));
+        }
+        for bad in [
+            "",
+            "b:8080",
+            "127.0.0.1:8080",
+            "ftp://b",
+            "file:///x",
+            "http://",
+            "http://u@b",
+            "http://u:secret@b",
+            "http://u:secret@",
+            "http://b/#f",
+        ] {
+            let error = check(bad).unwrap_err();
+            assert_eq!(error.key, "forwarder.broker_url", "{bad}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_ca_file_must_hold_certificates_and_a_post_needs_time() {
+        let config = Config { ca_file: Some("/nope".into()), ..Config::default() };
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.starts_with("forwarder.ca_file: '/nope' "), "{error}");
+        let config = Config { timeout: Duration::ZERO, ..Config::default() };
+        assert_eq!(config.check().unwrap_err().key, "forwarder.timeout");
     }
 }

@@ -1,6 +1,6 @@
 //! What keeps the Forwarder from starting or serving.
 
-use transponder_runtime::tls::TlsError;
+use transponder_runtime::{config::BadValue, tls::TlsError};
 
 /// A failure to build or run the service.
 #[derive(Debug, thiserror::Error)]
@@ -12,13 +12,11 @@ pub enum Error {
     #[error("forwarder: {0}")]
     Callers(String),
     /// A value of its configuration cannot be used.
-    #[error("forwarder.{key}: {problem}")]
-    Config {
-        /// Key within `[forwarder]`.
-        key: &'static str,
-        /// What is wrong with the value.
-        problem: String,
-    },
+    #[error(transparent)]
+    Config(#[from] BadValue),
+    /// The TLS library refuses to work.
+    #[error("forwarder: TLS: {0}")]
+    Rustls(rustls::Error),
     /// The listener cannot be bound.
     #[error("forwarder: {0}")]
     Listen(#[from] std::io::Error),

@@ -42,7 +42,7 @@ impl Clients {
         };
         let config = ClientConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
-            .map_err(|e| Error::Config { key: "ca_file", problem: e.to_string() })?
+            .map_err(Error::Rustls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         let builder = || {

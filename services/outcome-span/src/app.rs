@@ -34,6 +34,7 @@ impl App {
         callers: &CallersConfig,
         context: &Context,
     ) -> Result<Self, Error> {
+        config.check()?;
         let part = context.readiness.part("outcome-span");
         let identity = MeshIdentity::load(ServiceName::OutcomeSpan, mesh, context)?;
         let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;

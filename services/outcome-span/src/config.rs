@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use transponder_runtime::config::duration;
+use transponder_runtime::config::{BadValue, check, duration};
 
 /// How OutcomeSpan listens, asks and waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,5 +33,32 @@ impl Default for Config {
             file: "/var/lib/transponder/outcome-span/spans.jsonl".into(),
             unknown_wait: Duration::from_secs(15),
         }
+    }
+}
+
+impl Config {
+    /// What no type can say.
+    ///
+    /// # Errors
+    /// Names the key, the value and what is wrong with it.
+    pub fn check(&self) -> Result<(), BadValue> {
+        check::host_port("outcome_span.release_tracking", &self.release_tracking)?;
+        check::given("outcome_span.file", &self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_cannot_work_is_refused_by_its_key() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let config = Config { release_tracking: "https://a:1".into(), ..Config::default() };
+        let error = config.check().unwrap_err();
+        assert_eq!(error.key, "outcome_span.release_tracking");
+        assert!(error.problem.contains("without 'https://'"), "{error}");
+        let config = Config { file: PathBuf::new(), ..Config::default() };
+        assert_eq!(config.check().unwrap_err().to_string(), "outcome_span.file: '' must be a path");
     }
 }

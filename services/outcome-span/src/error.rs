@@ -1,12 +1,15 @@
 //! What keeps OutcomeSpan from starting or serving.
 
-use transponder_runtime::tls::TlsError;
+use transponder_runtime::{config::BadValue, tls::TlsError};
 
 use crate::SettingError;
 
 /// A failure to build or run the service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A value of its configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] BadValue),
     /// Its mesh certificate cannot be used.
     #[error("outcome-span: {0}")]
     Tls(#[from] TlsError),

@@ -51,7 +51,7 @@ impl App {
         callers: &CallersConfig,
         context: &Context,
     ) -> Result<Self, Error> {
-        config.check().map_err(Error::Config)?;
+        config.check()?;
         let part = context.readiness.part("release-tracking");
         let directory = DataDirectory::open(&config.data_directory)?;
         let store = SqliteStore::open(directory.path(), config.budgets())?;

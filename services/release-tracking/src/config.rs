@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use transponder_runtime::config::duration;
+use transponder_runtime::config::{BadValue, check, duration};
 
 use crate::budget::Budgets;
 
@@ -66,20 +66,19 @@ impl Config {
     }
 
     /// Refuses values that would make the service do nothing, or nothing else.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let positive = [
-            ("silence", self.silence.is_zero()),
-            ("keep_open", self.keep_open.is_zero()),
-            ("keep_ended", self.keep_ended.is_zero()),
-            ("sweep_interval", self.sweep_interval.is_zero()),
-            ("max_records_per_app_namespace", self.max_records_per_app_namespace == 0),
-            ("max_records_per_cluster", self.max_records_per_cluster == 0),
-            ("max_records", self.max_records == 0),
-        ];
-        match positive.iter().find(|(_, zero)| *zero) {
-            Some((key, _)) => Err(format!("release_tracking.{key} must be more than zero")),
-            None => Ok(()),
-        }
+    ///
+    /// # Errors
+    /// Names the key, the value and what is wrong with it.
+    pub fn check(&self) -> Result<(), BadValue> {
+        check::given("release_tracking.data_directory", &self.data_directory)?;
+        check::lasting("release_tracking.silence", self.silence)?;
+        check::lasting("release_tracking.keep_open", self.keep_open)?;
+        check::lasting("release_tracking.keep_ended", self.keep_ended)?;
+        check::lasting("release_tracking.sweep_interval", self.sweep_interval)?;
+        let per_app_namespace = self.max_records_per_app_namespace;
+        check::above_zero("release_tracking.max_records_per_app_namespace", per_app_namespace)?;
+        check::above_zero("release_tracking.max_records_per_cluster", self.max_records_per_cluster)?;
+        check::above_zero("release_tracking.max_records", self.max_records)
     }
 }
 
@@ -88,9 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_of_zero_is_refused_by_name() {
+    fn a_value_that_cannot_work_is_refused_by_name() {
         assert_eq!(Config::default().check(), Ok(()));
         let config = Config { silence: Duration::ZERO, ..Config::default() };
-        assert!(config.check().unwrap_err().contains("release_tracking.silence"));
+        assert_eq!(config.check().unwrap_err().key, "release_tracking.silence");
+        let config = Config { data_directory: PathBuf::new(), ..Config::default() };
+        assert_eq!(config.check().unwrap_err().key, "release_tracking.data_directory");
     }
 }

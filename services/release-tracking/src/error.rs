@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transponder_runtime::{Fault, tls::TlsError};
+use transponder_runtime::{Fault, config::BadValue, tls::TlsError};
 use transponder_store::StoreError;
 
 use crate::store;
@@ -15,9 +15,9 @@ const RETRY_BUDGET: Duration = Duration::from_secs(60);
 /// What keeps the service from being built or from running on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration cannot be used.
-    #[error("release-tracking: {0}")]
-    Config(String),
+    /// A value of its configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] BadValue),
     /// The store cannot be opened or read.
     #[error("release-tracking: {0}")]
     Store(#[from] store::Error),

@@ -47,6 +47,22 @@ fn wrong(key: &'static str) -> impl FnOnce(String) -> TracesError {
 }
 
 impl TracesConfig {
+    /// Checks what the start does, as far as there is an endpoint. To be called within a runtime.
+    ///
+    /// # Errors
+    /// Names the key that cannot be used.
+    pub fn check(&self) -> Result<(), TracesError> {
+        let Some(endpoint) = self.endpoint() else { return Ok(()) };
+        self.check_sample()?;
+        self.channel(endpoint)?;
+        self.metadata().map(drop)
+    }
+
+    /// Where traces go, if anywhere.
+    pub(super) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref().filter(|url| !url.is_empty())
+    }
+
     /// Checks what can be checked without a look at the network.
     pub(super) fn check_sample(&self) -> Result<f64, TracesError> {
         if (0.0..=1.0).contains(&self.sample) {
@@ -117,6 +133,9 @@ mod tests {
             let error = TracesConfig::default().channel(endpoint).unwrap_err().to_string();
             assert!(error.starts_with("traces.endpoint: ") && error.contains(endpoint), "{error}");
         }
+        assert!(TracesConfig::default().check().is_ok());
+        let config = TracesConfig { endpoint: Some("collector:4317".into()), ..TracesConfig::default() };
+        assert!(config.check().unwrap_err().to_string().starts_with("traces.endpoint: "));
         let config = TracesConfig { ca: Some(file), ..TracesConfig::default() };
         let error = config.channel("https://collector:4317").unwrap_err().to_string();
         assert!(error.starts_with("traces.ca: "), "{error}");

@@ -56,9 +56,7 @@ impl Tracer {
     /// # Errors
     /// Names the key that cannot be used. A receiver that is away is no error.
     pub fn start(config: &TracesConfig, metrics: &Metrics) -> Result<Self, TracesError> {
-        let Some(endpoint) = config.endpoint.as_deref().filter(|url| !url.is_empty()) else {
-            return Ok(Self(None));
-        };
+        let Some(endpoint) = config.endpoint() else { return Ok(Self(None)) };
         let sampler = Sampler::TraceIdRatioBased(config.check_sample()?);
         let counted = Counted::register(metrics);
         let exporter = Otlp::new(config.channel(endpoint)?, config.metadata()?, counted.clone());

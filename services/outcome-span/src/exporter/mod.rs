@@ -66,6 +66,16 @@ pub(crate) fn build(settings: &Settings, file: &Path) -> Result<Box<dyn Exporter
     })
 }
 
+impl Settings {
+    /// Checks what only a look at the files that they name can tell. To be called within a runtime.
+    ///
+    /// # Errors
+    /// Names the variable that cannot be used.
+    pub fn check(&self) -> Result<(), SettingError> {
+        build(self, Path::new("")).map(drop)
+    }
+}
+
 /// A partial success (OTLP specification): rejected spans are a failure, a message without them a warning.
 fn judge(partial: Option<ExportTracePartialSuccess>) -> Result<Accepted, Failure> {
     let partial = partial.unwrap_or_default();
@@ -112,6 +122,17 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_certificate_file_that_cannot_be_used_is_named() {
+        let endpoint = "https://backend".parse().map(crate::Endpoint::Base).unwrap();
+        for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
+            let settings = Settings { endpoint: Some(endpoint.clone()), protocol, ..Settings::default() };
+            assert_eq!(settings.check(), Ok(()));
+            let error = Settings { certificate: Some("/nope".into()), ..settings }.check().unwrap_err();
+            assert!(error.to_string().starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE /nope: "), "{error}");
+        }
+    }
 
     fn judged(rejected_spans: i64, message: &str) -> Result<Accepted, Failure> {
         judge(Some(ExportTracePartialSuccess { rejected_spans, error_message: message.into() }))

@@ -65,7 +65,7 @@ pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode
 
 async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
     if let Err(problem) = config.edge.check() {
-        findings.wrong("configuration", &problem, "[edge]", "correct the value");
+        findings.wrong("configuration", &problem.to_string(), "[edge]", "correct the value");
     }
     let hosts = registry::check(&config.edge.registry, findings);
     certificates::edge(config, &hosts, findings);
