@@ -118,10 +118,9 @@ impl Mesh {
     ///
     /// When the product refuses.
     pub async fn add_cluster(&mut self, name: &str) {
-        let added = self
-            .operate(["cluster", "add", name, "--url", "https://127.0.0.1:8443", "--output", "json"])
-            .await
-            .success();
+        let ca = self.path("edge/edge-ca.crt").display().to_string();
+        let add = ["cluster", "add", name, "--url", "https://127.0.0.1:8443", "--ca", &ca];
+        let added = self.operate(add.iter().chain(&["--output", "json"])).await.success();
         let token = added.json()["token"].as_str().expect("a token").to_owned();
         self.tokens.insert(name.to_owned(), token);
     }

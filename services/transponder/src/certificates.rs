@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use rustls::{
-    client::verify_server_cert_signed_by_trust_anchor, pki_types::UnixTime, server::ParsedCertificate,
+    CertificateError, RootCertStore,
+    client::verify_server_cert_signed_by_trust_anchor,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::ParsedCertificate,
 };
 use transponder_core::ServiceName;
 use transponder_runtime::tls;
@@ -153,13 +156,32 @@ pub fn write_edge(
 pub fn own_authority(edge_certificate: &Path) -> Option<PathBuf> {
     let authority = edge_certificate.with_file_name("edge-ca.crt");
     let roots = tls::load_roots(slice::from_ref(&authority)).ok()?;
-    let chain = tls::load_certificates(edge_certificate).ok()?;
+    leads_to(edge_certificate, &roots)?.then_some(authority)
+}
+
+/// Whether the edge's certificate comes from one of the authorities of a PEM text, as a hook that is given them judges.
+/// `None` where the certificate can be trusted by nobody: it cannot be read, or it is not its time.
+#[must_use]
+pub fn is_signed_by(edge_certificate: &Path, pem: &str) -> Option<bool> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).flatten());
+    leads_to(edge_certificate, &roots)
+}
+
+fn leads_to(certificate: &Path, roots: &RootCertStore) -> Option<bool> {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    let chain = tls::load_certificates(certificate).ok()?;
     let (leaf, intermediates) = chain.split_first()?;
     let leaf = ParsedCertificate::try_from(leaf).ok()?;
     let algorithms = tls::provider().signature_verification_algorithms.all;
-    let signed =
-        verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, UnixTime::now(), algorithms);
-    signed.is_ok().then_some(authority)
+    match verify_server_cert_signed_by_trust_anchor(&leaf, roots, intermediates, UnixTime::now(), algorithms)
+    {
+        Ok(()) => Some(true),
+        Err(rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+        )) => None,
+        Err(_) => Some(false),
+    }
 }
 
 #[cfg(test)]
@@ -283,6 +305,27 @@ mod tests {
         assert_eq!(own_authority(&certificate), None);
         fs::remove_file(authority).unwrap();
         assert_eq!(own_authority(&certificate), None);
+    }
+
+    #[test]
+    fn a_certificate_is_signed_by_what_a_hook_is_given_or_not() {
+        let directory = tempfile::tempdir().unwrap();
+        write_edge(directory.path(), &[], YEAR, Choice::Existing).unwrap();
+        let certificate = directory.path().join("edge.crt");
+        let authority = read(&directory.path().join("edge-ca.crt")).unwrap();
+        let mesh = tempfile::tempdir().unwrap();
+        mesh_in(mesh.path(), Choice::Existing);
+        let other = read(&mesh.path().join("ca.crt")).unwrap();
+        assert_eq!(is_signed_by(&certificate, &authority), Some(true));
+        assert_eq!(is_signed_by(&certificate, &format!("{other}{authority}")), Some(true));
+        assert_eq!(is_signed_by(&certificate, &other), Some(false));
+        assert_eq!(is_signed_by(&certificate, "no PEM"), Some(false));
+        write_edge(directory.path(), &[], Duration::ZERO, Choice::Existing).unwrap();
+        while is_signed_by(&certificate, &authority) == Some(true) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(is_signed_by(&certificate, &authority), None, "out of its time");
+        assert_eq!(is_signed_by(&directory.path().join("none.crt"), &authority), None);
     }
 
     #[test]

@@ -393,7 +393,7 @@ fn the_doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
 #[test]
 fn the_doctor_names_each_secret_that_others_may_read() {
     let bench = Bench::installed();
-    bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443"]);
+    bench.ok(&["cluster", "add", "upper", "--url", "https://127.0.0.1:8443", "--ca", "i/edge/edge-ca.crt"]);
     bench.ok(&["cluster", "rotate", "upper"]);
     bench.ok(&["cluster", "rotate", "upper", "--finish"]);
     assert!(!bench.ok(&["doctor", "--offline"]).contains("chmod"));

@@ -7,6 +7,7 @@ mod finding;
 mod reach;
 mod registry;
 mod storage;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -67,7 +68,7 @@ async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
     if let Err(problem) = config.edge.check() {
         findings.wrong("configuration", &problem.to_string(), "[edge]", "correct the value");
     }
-    let hosts = registry::check(&config.edge.registry, findings);
+    let hosts = registry::check(&config.edge.registry, &config.edge.certificate, findings);
     certificates::edge(config, &hosts, findings);
     certificates::mesh(config, findings);
     storage::data_directories(config, findings);

@@ -10,22 +10,33 @@ use sha2::{Digest as _, Sha256};
 use transponder_core::ClusterName;
 use url::Url;
 
-use super::{certificates::secret, finding::Findings};
+use super::{certificates::secret, finding::Findings, trust};
 use crate::registry::{Entry, Registry};
 
 const AREA: &str = "registry";
+/// Directory of the entries, in the registry.
+const ENTRIES: &str = "cluster-registry";
 /// Tokens below this can be guessed.
 const SHORT: usize = 16;
 
-/// Checks all clusters; answers the hosts by which their hooks reach the edge.
-pub(super) fn check(root: &Path, findings: &mut Findings) -> BTreeSet<String> {
+/// What becomes of an edge whose registry cannot be read.
+const LOST: &str =
+    "a running edge goes on with its last state, and after a restart every report is answered 503";
+
+/// Checks all clusters; answers the hosts by which their hooks reach the edge, whose certificate this is.
+pub(super) fn check(root: &Path, certificate: &Path, findings: &mut Findings) -> BTreeSet<String> {
     let registry = Registry::new(root);
     let mut hosts = BTreeSet::new();
+    if root.is_dir() && !root.join(ENTRIES).exists() {
+        let mend = "put it back from a copy, or begin anew: transponder cluster add NAME --url URL";
+        findings.wrong(AREA, &format!("{ENTRIES} is not there: {LOST}"), root.display(), mend);
+        return hosts;
+    }
     let names = match registry.names() {
         Ok(names) => names,
         Err(error) => {
-            let mend = "make the directory readable; until then the edge answers 503";
-            findings.wrong(AREA, &format!("{error:#}"), root.display(), mend);
+            let mend = format!("make the directory readable: {LOST}");
+            findings.wrong(AREA, &format!("{error:#}"), root.display(), &mend);
             return hosts;
         }
     };
@@ -36,7 +47,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> BTreeSet<String> {
     let mut tokens: BTreeMap<[u8; 32], Vec<String>> = BTreeMap::new();
     for name in &names {
         let Ok(cluster) = ClusterName::new(name) else {
-            let at = root.join("cluster-registry").join(name);
+            let at = root.join(ENTRIES).join(name);
             findings.wrong(
                 AREA,
                 &format!("'{name}' is no name of a cluster"),
@@ -57,9 +68,15 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> BTreeSet<String> {
             let what = format!("{cluster}: {problem}; its reports are answered 503");
             findings.wrong(AREA, &what, registry.entry_path(&cluster).display(), "correct the entry");
         }
+        let before = findings.all().len();
         hosts.extend(url(&registry, &cluster, &entry, findings));
+        trust::check(&cluster, &entry, &registry.entry_path(&cluster), certificate, findings);
         if let Some(digest) = token(&registry, &cluster, &entry, findings) {
             tokens.entry(digest).or_default().push(name.clone());
+        }
+        if findings.all().len() == before {
+            let at = registry.entry_path(&cluster);
+            findings.fine(AREA, format!("{cluster}: entry, URL and token are in order"), at.display());
         }
     }
     for shared in tokens.into_values().filter(|clusters| clusters.len() > 1) {
@@ -125,8 +142,6 @@ fn token(
     if token.len() < SHORT {
         let what = format!("{cluster}: the token has fewer than {SHORT} bytes and can be guessed");
         findings.doubtful(AREA, &what, at.display(), &mend);
-    } else {
-        findings.fine(AREA, format!("{cluster}: entry, URL and token are in order"), at.display());
     }
     if registry.previous_token_path(&entry.relay_secret_name).exists() {
         let what = format!("{cluster}: a rotation is under way, two tokens work");
@@ -144,7 +159,7 @@ mod tests {
     fn each_fault_of_a_registry_is_found_and_named() {
         type Spoil = fn(&Path);
         const GLOB: &str = r#"{"relaySecretName":"s","outcomeRelayURL":"https://r.example/outcome/c","appNamespaces":["a["]}"#;
-        let cases: [(&str, Spoil, Level); 8] = [
+        let cases: [(&str, Spoil, Level); 9] = [
             ("are in order", |_| {}, Level::Fine),
             ("cannot be read", |r| fs::remove_file(r.join("secrets/s/token")).unwrap(), Level::Wrong),
             ("is empty", |r| fs::write(r.join("secrets/s/token"), " \n").unwrap(), Level::Wrong),
@@ -160,6 +175,11 @@ mod tests {
             ),
             ("appNamespaces", |r| fs::write(r.join("cluster-registry/c"), GLOB).unwrap(), Level::Wrong),
             ("missing field", |r| fs::write(r.join("cluster-registry/c"), "{}").unwrap(), Level::Wrong),
+            (
+                "cluster-registry is not there: a running edge goes on with its last state",
+                |r| fs::remove_dir_all(r.join("cluster-registry")).unwrap(),
+                Level::Wrong,
+            ),
             ("there is no cluster", |r| fs::remove_file(r.join("cluster-registry/c")).unwrap(), Level::Wrong),
         ];
         for (expected, spoil, level) in cases {
@@ -171,7 +191,7 @@ mod tests {
             registry.add(&ClusterName::new("c").unwrap(), &entry.unwrap()).unwrap();
             spoil(root.path());
             let mut findings = Findings::default();
-            check(root.path(), &mut findings);
+            check(root.path(), Path::new("edge.crt"), &mut findings);
             let found = findings.all().iter().any(|f| f.what.contains(expected) && f.level == level);
             assert!(found, "{expected}: {:?}", findings.all());
         }
@@ -187,7 +207,8 @@ mod tests {
             registry.add(&ClusterName::new(name).unwrap(), &serde_json::from_str(&entry).unwrap()).unwrap();
         }
         let mut findings = Findings::default();
-        assert_eq!(check(root.path(), &mut findings), BTreeSet::from(["r.example".to_owned()]));
+        let hosts = check(root.path(), Path::new("edge.crt"), &mut findings);
+        assert_eq!(hosts, BTreeSet::from(["r.example".to_owned()]));
         assert!(
             findings.all().iter().any(|f| f.what.contains("a, b share one token")),
             "{:?}",
