@@ -4,6 +4,7 @@
 
 mod certificates;
 mod finding;
+mod owners;
 mod reach;
 mod registry;
 mod storage;
@@ -74,6 +75,7 @@ async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
     storage::data_directories(config, findings);
     storage::callers(config, findings);
     storage::broker_token(config, findings);
+    owners::check(config, findings);
     if !args.offline {
         reach::check(config, findings).await;
     }
