@@ -7,12 +7,14 @@ mod finding;
 mod owners;
 mod reach;
 mod registry;
+mod settings;
 mod storage;
 mod trust;
 
 use std::process::ExitCode;
 
 use serde_json::json;
+use transponder_outcome_span::Settings;
 
 use crate::{
     cli::Globals,
@@ -45,15 +47,16 @@ pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode
                 let mend = "name the installation's transponder.toml by --config or TRANSPONDER_CONFIG";
                 findings.doubtful("configuration", "no file is named: the defaults are used", &file, mend);
             }
-            findings.fine("configuration", "every key is known and every value fits", &file);
+            settings::check(&config, Settings::from_env(), &file, &mut findings);
+            settings::misspelt(variables(), &mut findings);
             examine(&config, &args, &mut findings).await;
         }
-        Err(error) => findings.wrong(
-            "configuration",
-            &error.0,
-            &file,
-            "make the file readable, or correct the key or value; 'transponder config --reference' lists them all",
-        ),
+        Err(error) => {
+            let mend = "make the file readable, or correct the key or value; 'transponder config --reference' lists them \
+                        all";
+            findings.wrong("configuration", &error.0, &file, mend);
+            settings::misspelt(variables(), &mut findings);
+        }
     }
     match args.output {
         Output::Text => print(&text(&findings)),
@@ -65,10 +68,12 @@ pub async fn run(globals: &Globals, args: DoctorArgs) -> anyhow::Result<ExitCode
     Ok(if findings.worst() == Level::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// The names of the process's variables, as far as they can be ours.
+fn variables() -> impl Iterator<Item = String> {
+    std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())
+}
+
 async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
-    if let Err(problem) = config.edge.check() {
-        findings.wrong("configuration", &problem.to_string(), "[edge]", "correct the value");
-    }
     let hosts = registry::check(&config.edge.registry, &config.edge.certificate, findings);
     certificates::edge(config, &hosts, findings);
     certificates::mesh(config, findings);
