@@ -139,9 +139,17 @@ async fn doctor_finds_nothing_where_all_is_well() {
     assert_eq!(report["ok"], true, "{report}");
     let findings = report["findings"].as_array().unwrap();
     assert!(findings.iter().all(|finding| finding["level"] == "fine"), "{report}");
-    for area in
-        ["configuration", "registry", "edge cert", "mesh cert", "data", "callers", "broker token", "reach"]
-    {
+    for area in [
+        "configuration",
+        "registry",
+        "edge cert",
+        "mesh cert",
+        "data",
+        "callers",
+        "broker token",
+        "reach",
+        "running",
+    ] {
         assert!(findings.iter().any(|finding| finding["area"] == area), "{area}: {report}");
     }
     let reached = |what: &str| findings.iter().any(|finding| finding["what"] == what);

@@ -59,7 +59,10 @@ impl Config {
     }
 
     /// Where events are posted to.
-    pub(crate) fn url(&self) -> Result<Url, BadValue> {
+    ///
+    /// # Errors
+    /// Names what is no URL of a broker.
+    pub fn url(&self) -> Result<Url, BadValue> {
         let text = &self.broker_url;
         // What stands before the @ may be a password.
         let shown = text.rsplit_once('@').map_or(text.clone(), |(_, host)| format!("…@{host}"));

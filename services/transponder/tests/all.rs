@@ -97,6 +97,31 @@ impl Running {
         serde_json::from_str(&self.ok(&[args, &["--output", "json"]].concat())).unwrap()
     }
 
+    /// The options that say where everything listens.
+    fn listening(&self) -> Vec<String> {
+        [
+            ("admin", "admin"),
+            ("edge", "edge"),
+            ("forwarder", "forwarder"),
+            ("dora", "dora-recorder"),
+            ("release_tracking", "release-tracking"),
+            ("outcome_span", "outcome-span"),
+        ]
+        .iter()
+        .flat_map(|(section, part)| ["--set".into(), format!("{section}.listen={}", self.address(part))])
+        .collect()
+    }
+
+    /// Waits until the doctor says this of the running mesh, and answers all that it says.
+    fn doctor_says(&self, what: &str) -> String {
+        let listening = self.listening();
+        let flags: Vec<&str> = listening.iter().map(String::as_str).collect();
+        eventually(&format!("the doctor says '{what}'"), || {
+            let (_, shown) = self.ask(&[&["doctor"], &flags[..]].concat());
+            shown.contains(what).then_some(shown)
+        })
+    }
+
     fn add_cluster(&self) {
         let url = format!("https://{}", self.address("edge"));
         let ca = self.path("i/edge/edge-ca.crt").display().to_string();
@@ -131,6 +156,10 @@ impl Drop for Running {
 
 /// A broker that takes everything.
 fn broker() -> SocketAddr {
+    broker_that_answers("202 Accepted")
+}
+
+fn broker_that_answers(status: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -139,8 +168,9 @@ fn broker() -> SocketAddr {
             std::thread::spawn(move || {
                 let mut buffer = [0; 64 * 1024];
                 while let Ok(1..) = stream.read(&mut buffer) {
-                    let answer = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-                    if std::io::Write::write_all(&mut stream, answer).is_err() {
+                    let answer =
+                        format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    if std::io::Write::write_all(&mut stream, answer.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -170,23 +200,25 @@ fn an_installation_runs_and_the_operator_sees_what_is_sent() {
     assert_eq!(releases["releases"][0]["chainId"], "c-1", "{releases:#}");
     assert!(running.ok(&["releases", "clusters"]).contains("upper"));
 
-    let peer = |key: &str, part: &str| format!("edge.peers.{key}={}", running.address(part));
-    let listen = |section: &str, part: &str| format!("{section}.listen={}", running.address(part));
-    let set = [
-        peer("forwarder", "forwarder"),
-        peer("dora_recorder", "dora-recorder"),
-        peer("release_tracking", "release-tracking"),
-        peer("outcome_span", "outcome-span"),
-        listen("edge", "edge"),
-        listen("admin", "admin"),
-    ];
-    let flags: Vec<&str> = set.iter().flat_map(|set| ["--set", set.as_str()]).collect();
+    // In one process nobody sets the peers: they are where the services listen.
+    let listening = running.listening();
+    let flags: Vec<&str> = listening.iter().map(String::as_str).collect();
     let doctor = running.json(&[&["doctor"], &flags[..]].concat());
     assert_eq!(doctor["ok"], true, "{doctor:#}");
+    let told: Vec<&str> =
+        doctor["findings"].as_array().unwrap().iter().flat_map(|f| f["what"].as_str()).collect();
+    for fine in ["forwarder: serving", "every target takes events", "there are no dead outcomes"] {
+        assert!(told.contains(&fine), "{fine}: {doctor:#}");
+    }
     // Where somebody else answers than who should, the doctor says so.
-    let swapped = peer("forwarder", "outcome-span");
+    let swapped = format!("edge.peers.forwarder={}", running.address("outcome-span"));
     let (well, shown) = running.ask(&[&["doctor"], &flags[..], &["--set", &swapped]].concat());
     assert!(!well && shown.contains("is outcome-span, not forwarder"), "{shown}");
+    let stranger = running.path("stranger").display().to_string();
+    running.ok(&["mesh-certs", "--directory", &stranger]);
+    let strange = format!("mesh.directory={stranger}");
+    let (well, shown) = running.ask(&[&["doctor"], &flags[..], &["--set", &strange]].concat());
+    assert!(!well && shown.contains("forwarder: another installation seems to answer there"), "{shown}");
 
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.process.id())).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
@@ -215,6 +247,17 @@ fn an_outcome_whose_broker_is_away_is_kept_and_said_to_wait() {
         (shown["targets"]["broker"]["state"] == "retrying").then_some(())
     });
     assert!(running.ok(&["outcomes", "list", "--state", "retrying"]).contains("broker retrying"));
+    let shown = running.doctor_says("broker takes no events, 1 wait");
+    assert!(shown.contains("Operations, A target that is away"), "{shown}");
+}
+
+#[test]
+fn an_outcome_that_was_given_up_is_one_that_the_doctor_tells_of() {
+    let running = Running::start(broker_that_answers("422 Unprocessable Entity"));
+    running.add_cluster();
+    running.send(&["--wait", "0s"]);
+    let shown = running.doctor_says("there are dead outcomes");
+    assert!(shown.contains("outcomes list --state dead, then outcomes replay KEY"), "{shown}");
 }
 
 #[test]

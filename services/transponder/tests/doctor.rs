@@ -109,3 +109,21 @@ fn a_data_file_that_is_none_is_named_by_doctor_and_start() {
     let said = String::from_utf8(start.stderr).unwrap();
     assert!(!start.status.success() && said.contains(&format!("{path}: file is not a database")), "{said}");
 }
+
+#[test]
+fn services_that_were_not_asked_are_named_with_the_reason() {
+    let bench = Bench::new();
+    std::fs::remove_file(bench.path("mesh/edge.crt")).unwrap();
+    // Port 1: nobody listens there, so that what else runs on this machine is not asked.
+    let set = ["admin", "edge"].map(|section| format!("{section}.listen=127.0.0.1:1"));
+    let output = bench.run(&["doctor", "--set", &set[0], "--set", &set[1]], &[]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("forwarder, dora-recorder, release-tracking, outcome-span were not asked"),
+        "{said}"
+    );
+    let neutral = "start 'transponder all', or the service whose admin.listen this is";
+    assert!(said.contains(neutral), "{said}");
+    let shell = "in this shell no OTEL_EXPORTER_OTLP_ENDPOINT is set";
+    assert!(said.contains(shell), "{said}");
+}

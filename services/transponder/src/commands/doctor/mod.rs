@@ -7,6 +7,7 @@ mod finding;
 mod owners;
 mod reach;
 mod registry;
+mod running;
 mod settings;
 mod storage;
 mod trust;
@@ -83,6 +84,7 @@ async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
     owners::check(config, findings);
     if !args.offline {
         reach::check(config, findings).await;
+        running::check(config, findings).await;
     }
 }
 
