@@ -60,7 +60,11 @@ impl Config {
     /// # Errors
     /// Names the key, the value and what is wrong with it.
     pub fn check(&self) -> Result<(), BadValue> {
-        check::given("dora.data_directory", &self.data_directory)
+        check::given("dora.data_directory", &self.data_directory)?;
+        check::above_zero("dora.budgets.streams", self.budgets.streams.into())?;
+        check::above_zero("dora.budgets.streams_per_cluster", self.budgets.streams_per_cluster.into())?;
+        let per_app_namespace = self.budgets.streams_per_app_namespace.into();
+        check::above_zero("dora.budgets.streams_per_app_namespace", per_app_namespace)
     }
 }
 

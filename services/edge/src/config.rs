@@ -84,6 +84,30 @@ pub struct HttpConfig {
     pub bodies_in_flight_per_cluster: ByteSize,
 }
 
+impl HttpConfig {
+    fn check(&self, body_limit: ByteSize) -> Result<(), BadValue> {
+        check::above_zero("edge.http.max_connections", self.max_connections as u64)?;
+        for (key, value) in [
+            ("edge.http.handshake_timeout", self.handshake_timeout),
+            ("edge.http.idle_timeout", self.idle_timeout),
+            ("edge.http.body_timeout", self.body_timeout),
+            ("edge.http.connection_age", self.connection_age),
+        ] {
+            check::at_least(key, value, SHORTEST, "")?;
+        }
+        room_for_one("edge.http.bodies_in_flight", self.bodies_in_flight, body_limit)?;
+        room_for_one("edge.http.bodies_in_flight_per_cluster", self.bodies_in_flight_per_cluster, body_limit)
+    }
+}
+
+/// A room that the largest event does not fit into refuses it for ever.
+fn room_for_one(key: &str, room: ByteSize, body_limit: ByteSize) -> Result<(), BadValue> {
+    if room >= body_limit {
+        return Ok(());
+    }
+    Err(BadValue::new(key, room, format!("must be at least edge.body_limit ({body_limit})")))
+}
+
 impl Default for HttpConfig {
     fn default() -> Self {
         Self {
@@ -114,6 +138,17 @@ pub struct BudgetConfig {
     pub store_events: u64,
     /// Bytes of undelivered events in all.
     pub store_bytes: ByteSize,
+}
+
+impl BudgetConfig {
+    fn check(&self, body_limit: ByteSize) -> Result<(), BadValue> {
+        check::above_zero("edge.budget.rate", self.rate.into())?;
+        check::above_zero("edge.budget.burst", self.burst.into())?;
+        check::above_zero("edge.budget.undelivered_events", self.undelivered_events)?;
+        check::above_zero("edge.budget.store_events", self.store_events)?;
+        room_for_one("edge.budget.undelivered_bytes", self.undelivered_bytes, body_limit)?;
+        room_for_one("edge.budget.store_bytes", self.store_bytes, body_limit)
+    }
 }
 
 impl Default for BudgetConfig {
@@ -159,6 +194,20 @@ impl DeliveryConfig {
     #[must_use]
     pub fn backoff(&self) -> Backoff {
         Backoff { base: self.retry_base, cap: self.retry_cap }
+    }
+
+    fn check(&self) -> Result<(), BadValue> {
+        check::above_zero("edge.delivery.concurrency", self.concurrency as u64)?;
+        check::lasting("edge.delivery.call_timeout", self.call_timeout)?;
+        // Without a delay a refused event would be a hot loop.
+        check::at_least("edge.delivery.retry_base", self.retry_base, SHORTEST, "")?;
+        check::at_least(
+            "edge.delivery.retry_cap",
+            self.retry_cap,
+            self.retry_base,
+            "edge.delivery.retry_base",
+        )?;
+        self.check_targets()
     }
 
     fn check_targets(&self) -> Result<(), BadValue> {
@@ -292,16 +341,18 @@ impl Config {
             return Err(BadValue::new("edge.body_limit", self.body_limit, problem));
         }
         check::given("edge.data_directory", &self.data_directory)?;
-        check::above_zero("edge.http.max_connections", self.http.max_connections as u64)?;
-        check::above_zero("edge.budget.rate", self.budget.rate.into())?;
-        check::above_zero("edge.budget.burst", self.budget.burst.into())?;
-        check::above_zero("edge.delivery.concurrency", self.delivery.concurrency as u64)?;
-        check::lasting("edge.delivery.call_timeout", self.delivery.call_timeout)?;
-        check::lasting("edge.delivery.retry_base", self.delivery.retry_base)?;
-        self.delivery.check_targets()?;
+        self.http.check(self.body_limit)?;
+        self.budget.check(self.body_limit)?;
+        self.delivery.check()?;
+        let Windows { failed, max, .. } = self.settle.windows();
+        check::at_least("edge.settle.max", max, failed, "edge.settle.failed")?;
+        check::at_least("edge.retention.sweep", self.retention.sweep, SHORTEST, "")?;
         self.peers.check()
     }
 }
+
+/// What happens over and over happens no more often than this.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -310,10 +361,29 @@ mod tests {
     #[test]
     fn a_value_that_cannot_work_is_refused_by_its_key() {
         type Spoil = fn(&mut Config);
-        let cases: [(Spoil, &str); 8] = [
+        let cases: [(Spoil, &str); 15] = [
             (|c| c.body_limit = ByteSize::mib(2), "edge.body_limit: '2.0 MiB' must be between"),
             (|c| c.data_directory = PathBuf::new(), "edge.data_directory: '' must be a path"),
             (|c| c.budget.burst = 0, "edge.budget.burst: '0' must be above zero"),
+            (|c| c.budget.store_events = 0, "edge.budget.store_events: '0' must be above zero"),
+            (
+                |c| c.budget.undelivered_bytes = ByteSize::b(1),
+                "edge.budget.undelivered_bytes: '1 B' must be at",
+            ),
+            (
+                |c| c.http.bodies_in_flight = ByteSize::b(0),
+                "edge.http.bodies_in_flight: '0 B' must be at least",
+            ),
+            (|c| c.http.idle_timeout = Duration::ZERO, "edge.http.idle_timeout: '0s' must be at least 10ms"),
+            (
+                |c| c.delivery.retry_cap = Duration::ZERO,
+                "edge.delivery.retry_cap: '0s' must be at least edge",
+            ),
+            (
+                |c| c.settle.max = Duration::ZERO,
+                "edge.settle.max: '0s' must be at least edge.settle.failed (20m)",
+            ),
+            (|c| c.retention.sweep = Duration::ZERO, "edge.retention.sweep: '0s' must be at least 10ms"),
             (|c| c.delivery.call_timeout = Duration::ZERO, "edge.delivery.call_timeout: '0s' must be above"),
             (|c| c.delivery.targets.push(Target::Broker), "edge.delivery.targets: 'broker' is always one"),
             (|c| c.delivery.targets.push(Target::Dora), "edge.delivery.targets: 'dora' is named twice"),

@@ -74,7 +74,12 @@ impl Config {
         check::lasting("release_tracking.silence", self.silence)?;
         check::lasting("release_tracking.keep_open", self.keep_open)?;
         check::lasting("release_tracking.keep_ended", self.keep_ended)?;
-        check::lasting("release_tracking.sweep_interval", self.sweep_interval)?;
+        check::at_least(
+            "release_tracking.sweep_interval",
+            self.sweep_interval,
+            Duration::from_millis(10),
+            "",
+        )?;
         let per_app_namespace = self.max_records_per_app_namespace;
         check::above_zero("release_tracking.max_records_per_app_namespace", per_app_namespace)?;
         check::above_zero("release_tracking.max_records_per_cluster", self.max_records_per_cluster)?;

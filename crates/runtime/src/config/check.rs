@@ -40,6 +40,19 @@ pub fn lasting(key: &str, value: Duration) -> Result<(), BadValue> {
     if value.is_zero() { Err(BadValue::new(key, "0s", "must be above zero")) } else { Ok(()) }
 }
 
+/// A duration that must not be shorter than another value, or than what the program can keep up with.
+///
+/// # Errors
+/// When it is.
+pub fn at_least(key: &str, value: Duration, least: Duration, named: &str) -> Result<(), BadValue> {
+    if value >= least {
+        return Ok(());
+    }
+    let shown = |value| format!("{:#}", jiff::SignedDuration::try_from(value).unwrap_or_default());
+    let named = if named.is_empty() { shown(least) } else { format!("{named} ({})", shown(least)) };
+    Err(BadValue::new(key, shown(value), format!("must be at least {named}")))
+}
+
 /// A path that must be given: an empty one would be where the process was started.
 ///
 /// # Errors
