@@ -40,12 +40,8 @@ impl DataDirectory {
                 "lies on {name}; network file systems do not keep what is acknowledged"
             )));
         }
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(|e| wrong(e.to_string()))?;
+        // The directory itself: the name of a file in it could be removed, and a second process would lock another.
+        let lock = File::open(path).map_err(|e| wrong(e.to_string()))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(wrong("is in use by another process".into())),
@@ -73,5 +69,16 @@ mod tests {
         assert!(error.to_string().contains("in use by another process"), "{error}");
         drop(held);
         assert!(DataDirectory::open(&path).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_is_removed_from_a_directory_lets_a_second_one_in() {
+        let parent = tempfile::tempdir().unwrap();
+        let held = DataDirectory::open(parent.path()).unwrap();
+        for entry in fs::read_dir(parent.path()).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        assert!(DataDirectory::open(parent.path()).is_err());
+        drop(held);
     }
 }
