@@ -18,6 +18,19 @@ const NETWORK: [(i64, &str); 6] = [
     (0x0102_1997, "9P"),
 ];
 
+/// File systems on which the service runs, and what an answer is worth there. Tests and trials use them.
+const DOUBTFUL: [(i64, &str); 3] = [
+    (0x0102_1994, MEMORY),
+    (0x8584_58f6, MEMORY),
+    (0x6573_5546, "lies on FUSE: what is acknowledged is as safe as that file system's own syncs"),
+];
+const MEMORY: &str = "lies in memory (tmpfs): what is acknowledged is gone with the machine or the mount";
+
+/// What there is to say against keeping a store on a kind of file system.
+fn doubt(kind: i64) -> Option<&'static str> {
+    DOUBTFUL.iter().find(|(magic, _)| *magic == kind).map(|(_, doubt)| *doubt)
+}
+
 /// A locked data directory. Dropping it gives it free.
 #[derive(Debug)]
 pub struct DataDirectory {
@@ -39,6 +52,9 @@ impl DataDirectory {
             return Err(wrong(format!(
                 "lies on {name}; network file systems do not keep what is acknowledged"
             )));
+        }
+        if let Some(doubt) = doubt(kind) {
+            tracing::warn!(directory = %path.display(), "the data directory {doubt}");
         }
         // The directory itself: the name of a file in it could be removed, and a second process would lock another.
         let lock = File::open(path).map_err(|e| wrong(e.to_string()))?;
@@ -80,5 +96,15 @@ mod tests {
         }
         assert!(DataDirectory::open(parent.path()).is_err());
         drop(held);
+    }
+
+    #[test]
+    fn a_directory_in_memory_or_on_fuse_is_doubtful_and_taken() {
+        let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+        let kind = rustix::fs::statfs(parent.path()).unwrap().f_type;
+        assert!(doubt(kind).unwrap().contains("memory"));
+        DataDirectory::open(parent.path()).unwrap();
+        assert!(doubt(0x6573_5546).unwrap().contains("FUSE"));
+        assert_eq!(doubt(0xef53), None, "ext4");
     }
 }
