@@ -186,6 +186,8 @@ fn leads_to(certificate: &Path, roots: &RootCertStore) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use transponder_runtime::{
         mesh::{self, MeshConfig},
         tls::{self, Usage},
@@ -193,6 +195,7 @@ mod tests {
 
     use super::{authority::names_of, *};
 
+    const DAY: Duration = Duration::from_hours(24);
     const YEAR: Duration = Duration::from_hours(365 * 24);
 
     fn mesh_in(directory: &Path, authority: Choice) -> MeshConfig {
@@ -326,6 +329,22 @@ mod tests {
         }
         assert_eq!(is_signed_by(&certificate, &authority), None, "out of its time");
         assert_eq!(is_signed_by(&directory.path().join("none.crt"), &authority), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_a_day_off_believes_what_was_issued_today() {
+        let directory = tempfile::tempdir().unwrap();
+        write_edge(directory.path(), &[], YEAR, Choice::Existing).unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let roots = tls::load_roots(&[file("edge-ca.crt")]).unwrap();
+        let chain = tls::load_certificates(&file("edge.crt")).unwrap();
+        let leaf = ParsedCertificate::try_from(&chain[0]).unwrap();
+        let algorithms = tls::provider().signature_verification_algorithms.all;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        for clock in [now - DAY, now, now + DAY] {
+            let clock = UnixTime::since_unix_epoch(clock);
+            verify_server_cert_signed_by_trust_anchor(&leaf, &roots, &[], clock, algorithms).unwrap();
+        }
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::files::{make_directory, read, write_private, write_public};
 
 /// How long an authority is valid.
 const AUTHORITY_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
-/// Allowance for clocks that go behind ours.
-const BACKDATE: Duration = Duration::from_mins(5);
+/// Allowance for clocks that go behind ours: a day, and what passes until they are used.
+const BACKDATE: Duration = Duration::from_hours(25);
 
 /// A certificate authority in a directory: `<name>.crt` and `<name>.key`.
 pub struct Authority {
