@@ -8,6 +8,8 @@ pub mod clock;
 pub mod config;
 pub mod crash;
 pub mod error;
+#[cfg(test)]
+mod fixture;
 pub mod grpc;
 pub mod mesh;
 pub mod metrics;

@@ -4,26 +4,26 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context as TaskContext, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 use transponder_core::ServiceName;
 
+use super::seats::{Seat, Seats};
 use crate::{Shutdown, mesh::MeshIdentity};
 
 /// Longest TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections that are served at a time.
-const CONNECTIONS: usize = 1024;
-/// Of these, connections that showed no certificate: strangers cannot keep the parts of the mesh from each other.
-const STRANGERS: usize = 768;
+/// Shortest time between two lines about a want of room: strangers do not fill the log.
+const CROWDED: Duration = Duration::from_secs(60);
 /// Longest silence before the first byte of HTTP/2.
 const PREFACE: Duration = Duration::from_secs(5);
 /// Longest life of a connection that showed no certificate: a Task makes a call and goes.
@@ -33,11 +33,11 @@ const STRANGER_AGE: Duration = Duration::from_secs(600);
 pub(super) async fn accept(
     listener: TcpListener,
     identity: Arc<MeshIdentity>,
+    seats: Arc<Seats>,
     sender: mpsc::Sender<std::io::Result<MeshStream>>,
     shutdown: Shutdown,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let mut said: Option<Instant> = None;
     while let Some(accepted) = shutdown.or(listener.accept()).await {
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -47,31 +47,27 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!(service = %identity.service(), "connection refused: all {CONNECTIONS} places are taken");
-            continue;
-        };
-        let (identity, sender, strangers) = (identity.clone(), sender.clone(), strangers.clone());
+        let taken = Seats::take(&seats);
+        if !matches!(taken, Some((_, false))) && said.is_none_or(|at| at.elapsed() >= CROWDED) {
+            said = Some(Instant::now());
+            let service = identity.service();
+            tracing::warn!(%service, "all connections are taken: the oldest stranger makes room for a new one");
+        }
+        let Some((seat, _)) = taken else { continue };
+        let (identity, sender) = (identity.clone(), sender.clone());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
+            let evicted = seat.evicted();
             let handshake = TlsAcceptor::from(identity.server()).accept(stream);
-            match tokio::time::timeout(HANDSHAKE, handshake).await {
-                Ok(Ok(tls)) => {
+            let handshake = evicted.run_until_cancelled(tokio::time::timeout(HANDSHAKE, handshake));
+            match handshake.await {
+                Some(Ok(Ok(tls))) => {
                     let peer = Peer::of(&identity, &tls);
-                    let stranger = match &peer {
-                        Peer::Service(_) => None,
-                        Peer::Anonymous | Peer::Invalid(_) => match strangers.try_acquire_owned() {
-                            Ok(place) => Some(place),
-                            Err(_) => {
-                                tracing::warn!(service = %identity.service(), "connection refused: too many strangers");
-                                return;
-                            }
-                        },
-                    };
-                    let _ = sender.send(Ok(MeshStream::new(tls, peer, place, stranger))).await;
+                    let _ = sender.send(Ok(MeshStream::new(tls, peer, seat))).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => tracing::debug!("TLS handshake took too long"),
+                Some(Ok(Err(error))) => tracing::debug!(%error, "TLS handshake failed"),
+                Some(Err(_)) => tracing::debug!("TLS handshake took too long"),
+                None => {}
             }
         });
     }
@@ -97,34 +93,63 @@ impl Peer {
     }
 }
 
+/// What a call knows of the connection that it came by.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    /// Who is at its other end.
+    pub(super) peer: Peer,
+    seat: Arc<Seat>,
+}
+
+impl Connection {
+    /// A call on it was authenticated: it is no stranger's any more.
+    pub(super) fn authenticated(&self) {
+        self.seat.keep_for_task();
+    }
+}
+
 /// A TLS connection and who is at its other end, found out once.
 pub(super) struct MeshStream {
     tls: TlsStream<TcpStream>,
-    peer: Peer,
-    /// When reading ends in an error: at first until something was said, then at a stranger's age.
+    connection: Connection,
+    /// When the connection ends in an error: at first until something was said, then at a stranger's age.
     deadline: Option<Pin<Box<tokio::time::Sleep>>>,
     silent: bool,
-    _place: OwnedSemaphorePermit,
-    stranger: Option<OwnedSemaphorePermit>,
+    /// Resolves when a stranger has to make room.
+    evicted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl MeshStream {
-    fn new(
-        tls: TlsStream<TcpStream>,
-        peer: Peer,
-        place: OwnedSemaphorePermit,
-        stranger: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    fn new(tls: TlsStream<TcpStream>, peer: Peer, seat: Seat) -> Self {
         let deadline = Some(Box::pin(tokio::time::sleep(PREFACE)));
-        Self { tls, peer, deadline, silent: true, _place: place, stranger }
+        let evicted = if matches!(peer, Peer::Service(_)) {
+            seat.keep_for_service();
+            None
+        } else {
+            Some(Box::pin(seat.evicted().cancelled_owned()))
+        };
+        let connection = Connection { peer, seat: Arc::new(seat) };
+        Self { tls, connection, deadline, silent: true, evicted }
+    }
+
+    /// Whether the connection has to end. Asked before whatever is done with it: one that sends without a pause, or
+    /// takes nothing, ends as well.
+    fn check(&mut self, cx: &mut TaskContext<'_>) -> std::io::Result<()> {
+        if self.evicted.as_mut().is_some_and(|evicted| evicted.as_mut().poll(cx).is_ready()) {
+            return Err(std::io::ErrorKind::ConnectionAborted.into());
+        }
+        if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
     }
 }
 
 impl Connected for MeshStream {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Connection;
 
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+    fn connect_info(&self) -> Connection {
+        self.connection.clone()
     }
 }
 
@@ -134,18 +159,13 @@ impl AsyncRead for MeshStream {
         cx: &mut TaskContext<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        self.check(cx)?;
         let before = buf.filled().len();
         let read = Pin::new(&mut self.tls).poll_read(cx, buf);
-        if read.is_pending() {
-            if let Some(deadline) = &mut self.deadline
-                && deadline.as_mut().poll(cx).is_ready()
-            {
-                return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
-            }
-        } else if self.silent && buf.filled().len() > before {
+        if self.silent && buf.filled().len() > before {
             self.silent = false;
-            let age = self.stranger.as_ref().map(|_| tokio::time::sleep(STRANGER_AGE));
-            self.deadline = age.map(Box::pin);
+            // A connection of the mesh lives on.
+            self.deadline = self.evicted.as_ref().map(|_| Box::pin(tokio::time::sleep(STRANGER_AGE)));
         }
         read
     }
@@ -157,14 +177,17 @@ impl AsyncWrite for MeshStream {
         cx: &mut TaskContext<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.tls).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<std::io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.tls).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<std::io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.tls).poll_shutdown(cx)
     }
 }

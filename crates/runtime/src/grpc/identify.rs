@@ -12,7 +12,7 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 use transponder_core::{Caller, ServiceName};
 
-use super::connection::Peer;
+use super::connection::{Connection, Peer};
 use crate::{
     Fault,
     auth::TokenReviewer,
@@ -64,10 +64,14 @@ where
             let anonymous = uri.path().starts_with("/grpc.health.v1.Health/");
             if !anonymous {
                 let credentials = Credentials::of(&request);
-                match authenticate(credentials, reviewer.as_ref()).await {
-                    Ok(caller) => request.extensions_mut().insert(caller),
+                let caller = match authenticate(credentials, reviewer.as_ref()).await {
+                    Ok(caller) => caller,
                     Err(fault) => return Ok(Status::from(fault).into_http()),
                 };
+                if let Some(connection) = request.extensions().get::<Connection>() {
+                    connection.authenticated();
+                }
+                request.extensions_mut().insert(caller);
             }
             // A stranger fills no traces.
             let tracer = if anonymous { Tracer::default() } else { tracer };
@@ -119,7 +123,8 @@ enum Credentials {
 impl Credentials {
     fn of(request: &Request<Body>) -> Self {
         let refused = |message: &str, reason| Self::Refused(Fault::unauthenticated(message).reason(reason));
-        let peer = request.extensions().get::<Peer>().cloned().unwrap_or(Peer::Anonymous);
+        let connection = request.extensions().get::<Connection>();
+        let peer = connection.map_or(Peer::Anonymous, |connection| connection.peer.clone());
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let (header, more) = (headers.next(), headers.next());
         let Some(header) = header else { return Self::Peer(peer) };

@@ -3,7 +3,10 @@
 mod channel;
 mod connection;
 mod identify;
+mod seats;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use channel::{MeshChannel, channel};
 pub use server::Server;

@@ -9,9 +9,13 @@ use tonic::{body::Body, server::NamedService};
 use tower::Service;
 use transponder_core::ServiceName;
 
-use super::{connection::accept, identify::AuthLayer};
+use super::{connection::accept, identify::AuthLayer, seats::Seats};
 use crate::{Context, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, trace::Tracer};
 
+/// Connections that are served at a time.
+const CONNECTIONS: usize = 1024;
+/// Of these, connections of Tasks that keep their place.
+const TASKS: usize = 768;
 /// Streams of one connection at a time.
 const STREAMS: u32 = 256;
 
@@ -22,6 +26,7 @@ pub struct Server {
     reviewer: Arc<dyn TokenReviewer>,
     shutdown: Shutdown,
     tracer: Tracer,
+    pub(super) seats: Arc<Seats>,
 }
 
 impl Server {
@@ -48,6 +53,7 @@ impl Server {
             reviewer,
             shutdown: context.shutdown.clone(),
             tracer: context.tracer.clone(),
+            seats: Arc::new(Seats::new(CONNECTIONS, TASKS)),
         })
     }
 
@@ -105,7 +111,7 @@ impl Server {
             (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "no reflection"),
         }
         let (sender, incoming) = mpsc::channel(16);
-        let accepting = tokio::spawn(accept(self.listener, self.identity, sender, self.shutdown));
+        let accepting = tokio::spawn(accept(self.listener, self.identity, self.seats, sender, self.shutdown));
         let served = routes.serve_with_incoming_shutdown(ReceiverStream::new(incoming), stopping).await;
         accepting.abort();
         served
