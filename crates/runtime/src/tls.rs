@@ -1,5 +1,9 @@
 //! Certificates: loading, checking when they are loaded, and replacing them while connections are served.
 
+mod files;
+#[cfg(test)]
+mod tests;
+
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -13,9 +17,11 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use rustls_pki_types::CertificateDer;
 use transponder_core::Timestamp;
 use x509_parser::{extensions::GeneralName, prelude::*};
+
+pub use files::load_certificates;
 
 /// A certificate, key or CA file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +99,7 @@ fn address(bytes: &[u8]) -> Option<String> {
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
     match X509Certificate::from_der(certificate.as_ref()) {
         Ok((_, parsed)) => Ok(parsed),
-        Err(error) => Err(format!("is not an X.509 certificate: {error}")),
+        _ => Err("is not an X.509 certificate".into()),
     }
 }
 
@@ -103,7 +109,7 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
 /// Names the file and what is wrong with it.
 pub fn load_pair(certificate: &Path, key: &Path, usage: Usage) -> Result<(CertifiedKey, Facts), TlsError> {
     let chain = load_certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|e| TlsError::new(key, e))?;
+    let private = files::load_key(key)?;
     let signing = provider().key_provider.load_private_key(private).map_err(|e| TlsError::new(key, e))?;
     check_usage(&chain[0], usage).map_err(|e| TlsError::new(certificate, e))?;
     let facts = facts(&chain[0]).map_err(|e| TlsError::new(certificate, e))?;
@@ -143,20 +149,6 @@ fn check_usage(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), Str
     }
 }
 
-/// Loads all certificates of a PEM file.
-///
-/// # Errors
-/// When the file cannot be read or holds none.
-pub fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| TlsError::new(path, e))?;
-    if certificates.is_empty() {
-        return Err(TlsError::new(path, "holds no certificate"));
-    }
-    Ok(certificates)
-}
-
 /// Trust in the union of several CA files, current and previous.
 ///
 /// # Errors
@@ -165,7 +157,9 @@ pub fn load_roots(paths: &[PathBuf]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for path in paths {
         for certificate in load_certificates(path)? {
-            roots.add(certificate).map_err(|e| TlsError::new(path, e))?;
+            roots
+                .add(certificate)
+                .map_err(|e| TlsError::new(path, format!("holds what is no authority's certificate: {e}")))?;
         }
     }
     Ok(roots)
