@@ -3,9 +3,13 @@
 //! A directory holds `ca.crt`, optionally `ca-previous.crt`, and `<service>.crt` and `<service>.key` of each service.
 //! Its CA is used for nothing else. Files are watched; a bad set keeps the last good one.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -100,7 +104,7 @@ impl MeshIdentity {
 
     fn reload(&self, metrics: &CertificateMetrics, label: &str) {
         match load(self.service, &self.config) {
-            Ok(loaded) if loaded.material == self.current.load().material => {}
+            Ok(loaded) if loaded.material == self.current.load().material => metrics.works(label),
             Ok(loaded) => {
                 let not_after = loaded.facts.not_after;
                 metrics.expires(label, not_after);
@@ -108,8 +112,9 @@ impl MeshIdentity {
                 tracing::info!(service = %self.service, %not_after, "mesh certificate replaced");
             }
             Err(error) => {
-                metrics.failed(label);
-                tracing::error!(service = %self.service, %error, "mesh certificate not replaced, the last good one stays");
+                if metrics.failed(label, &error) {
+                    tracing::error!(service = %self.service, %error, "mesh certificate not replaced, the last good one stays");
+                }
             }
         }
     }
@@ -158,13 +163,15 @@ impl MeshIdentity {
 pub struct CertificateMetrics {
     expiry: Family<CertificateLabels, Gauge>,
     failures: Family<CertificateLabels, Counter>,
+    /// What is wrong now, by certificate.
+    faults: Arc<Mutex<HashMap<String, TlsError>>>,
 }
 
 impl CertificateMetrics {
     /// Registers them.
     #[must_use]
     pub fn register(metrics: &crate::Metrics) -> Self {
-        let this = Self { expiry: Family::default(), failures: Family::default() };
+        let this = Self { expiry: Family::default(), failures: Family::default(), faults: Arc::default() };
         metrics.register(|registry| {
             registry.register(
                 "transponder_certificate_expiry_timestamp_seconds",
@@ -180,17 +187,30 @@ impl CertificateMetrics {
         this
     }
 
-    /// Notes until when the certificate in use is valid.
+    /// Notes until when the certificate in use is valid: the one on disk, which is in order.
     pub fn expires(&self, certificate: &str, not_after: transponder_core::Timestamp) {
         let labels = CertificateLabels { certificate: certificate.to_owned() };
         self.expiry.get_or_create(&labels).set(not_after.as_second());
         // From the start at 0, so that an alert on its increase sees the first.
         drop(self.failures.get_or_create(&labels));
+        self.works(certificate);
     }
 
-    /// Counts a certificate that was not taken over.
-    pub fn failed(&self, certificate: &str) {
+    /// What lies on disk is in order, and nothing new.
+    pub fn works(&self, certificate: &str) {
+        self.faults().remove(certificate);
+    }
+
+    /// Counts a certificate that was not taken over, and answers whether that is news: files are looked at again and
+    /// again, and one fault is said once.
+    #[must_use]
+    pub fn failed(&self, certificate: &str, error: &TlsError) -> bool {
         self.failures.get_or_create(&CertificateLabels { certificate: certificate.to_owned() }).inc();
+        self.faults().insert(certificate.to_owned(), error.clone()).as_ref() != Some(error)
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, HashMap<String, TlsError>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -140,6 +140,7 @@ fn server_tls(config: &Config, context: &Context) -> Result<Arc<ServerConfig>, E
     watch::spawn_shallow(directories, context.shutdown.clone(), move || {
         match tls::load_pair(&certificate, &key, Usage::Server) {
             Ok((pair, facts)) => {
+                certificates.works("edge");
                 let mut current = current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if *current != pair.cert {
                     current.clone_from(&pair.cert);
@@ -149,8 +150,9 @@ fn server_tls(config: &Config, context: &Context) -> Result<Arc<ServerConfig>, E
                 }
             }
             Err(error) => {
-                certificates.failed("edge");
-                tracing::error!(%error, "edge certificate not replaced, the last good one stays");
+                if certificates.failed("edge", &error) {
+                    tracing::error!(%error, "edge certificate not replaced, the last good one stays");
+                }
             }
         }
     });
