@@ -240,6 +240,7 @@ fn load(service: ServiceName, config: &MeshConfig) -> Result<Loaded, TlsError> {
         .allow_unauthenticated()
         .build()
         .map_err(|e| wrong(&ca, e.to_string()))?;
+    tls::believed(&pair.cert, &roots, verifier.as_ref()).map_err(|problem| wrong(&certificate, problem))?;
     let resolver = Arc::new(rustls::sign::SingleCertAndKey::from(pair));
     let mut server = ServerConfig::builder_with_provider(tls::provider())
         .with_protocol_versions(&[&TLS13])

@@ -63,7 +63,11 @@ fn read(filter: &str) -> Result<EnvFilter, BadValue> {
     let wrong = |problem| BadValue::new("log.filter", filter, format!("is no tracing filter: {problem}"));
     if filter.trim().is_empty() {
         // It would be read as one that lets nothing through, errors among it.
-        return Err(BadValue::new("log.filter", filter, "must be a filter such as info; off turns the log off"));
+        return Err(BadValue::new(
+            "log.filter",
+            filter,
+            "must be a filter such as info; off turns the log off",
+        ));
     }
     EnvFilter::try_new(filter).map_err(wrong)
 }

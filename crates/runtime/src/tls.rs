@@ -1,5 +1,6 @@
 //! Certificates: loading, checking when they are loaded, and replacing them while connections are served.
 
+mod check;
 mod files;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use rustls_pki_types::CertificateDer;
 use transponder_core::Timestamp;
 use x509_parser::{extensions::GeneralName, prelude::*};
 
+pub(crate) use check::believed;
 pub use files::load_certificates;
 
 /// A certificate, key or CA file that cannot be used.
@@ -98,7 +100,7 @@ fn address(bytes: &[u8]) -> Option<String> {
 
 fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
     match X509Certificate::from_der(certificate.as_ref()) {
-        Ok((_, parsed)) => Ok(parsed),
+        Ok(([], parsed)) => Ok(parsed),
         _ => Err("is not an X.509 certificate".into()),
     }
 }
@@ -111,7 +113,7 @@ pub fn load_pair(certificate: &Path, key: &Path, usage: Usage) -> Result<(Certif
     let chain = load_certificates(certificate)?;
     let private = files::load_key(key)?;
     let signing = provider().key_provider.load_private_key(private).map_err(|e| TlsError::new(key, e))?;
-    check_usage(&chain[0], usage).map_err(|e| TlsError::new(certificate, e))?;
+    check::usage(&chain, usage).map_err(|e| TlsError::new(certificate, e))?;
     let facts = facts(&chain[0]).map_err(|e| TlsError::new(certificate, e))?;
     if facts.names.is_empty() {
         return Err(TlsError::new(
@@ -123,30 +125,6 @@ pub fn load_pair(certificate: &Path, key: &Path, usage: Usage) -> Result<(Certif
     pair.keys_match()
         .map_err(|e| TlsError::new(certificate, format!("does not belong to {}: {e}", key.display())))?;
     Ok((pair, facts))
-}
-
-fn check_usage(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), String> {
-    let parsed = parse(certificate)?;
-    if !parsed.validity().is_valid() {
-        let told = |time: ASN1Time| {
-            Timestamp::from_second(time.timestamp())
-                .map_or_else(|_| time.to_string(), |time| time.to_string())
-        };
-        let (from, to) = (told(parsed.validity().not_before), told(parsed.validity().not_after));
-        return Err(format!("is not valid now, but from {from} to {to}"));
-    }
-    let extended = parsed.extended_key_usage().map_err(|e| format!("extended key usage: {e}"))?;
-    let allowed = |server: bool, client: bool| match usage {
-        Usage::Server => server,
-        Usage::Mesh => server && client,
-    };
-    match extended {
-        Some(eku) if !eku.value.any && !allowed(eku.value.server_auth, eku.value.client_auth) => {
-            let needed = if usage == Usage::Mesh { "server and client" } else { "server" };
-            Err(format!("must allow {needed} authentication in its extended key usage"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Trust in the union of several CA files, current and previous.
@@ -201,23 +179,5 @@ impl fmt::Debug for LiveCertificate {
 impl ResolvesServerCert for LiveCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-
-    use super::*;
-
-    #[test]
-    fn a_certificate_out_of_its_time_says_so_as_times_are_written_elsewhere() {
-        let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        (parameters.not_before, parameters.not_after) =
-            (date_time_ymd(2024, 1, 2), date_time_ymd(2025, 10, 26));
-        let certificate = parameters.self_signed(&key).unwrap();
-        let error = check_usage(certificate.der(), Usage::Server).unwrap_err();
-        assert_eq!(error, "is not valid now, but from 2024-01-02T00:00:00Z to 2025-10-26T00:00:00Z");
     }
 }

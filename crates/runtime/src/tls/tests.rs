@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf, time::Duration};
 
-use rcgen::CertificateParams;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyUsagePurpose};
 use tempfile::TempDir;
 use transponder_core::ServiceName;
 
@@ -26,6 +26,36 @@ impl Pair {
             .map(drop)
             .map_err(|e| e.to_string())
     }
+}
+
+#[test]
+fn a_certificate_that_no_server_may_use_is_refused() {
+    Pair::new(|_| ()).load().unwrap();
+    Pair::new(|params| params.key_usages.clear()).load().unwrap();
+    let error = Pair::new(|params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign]).load();
+    assert!(error.unwrap_err().ends_with("must allow digital signatures in its key usage"));
+    let authority = Pair::new(|params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages.push(KeyUsagePurpose::KeyCertSign);
+    });
+    let error = authority.load().unwrap_err();
+    assert!(error.contains("CA:TRUE"), "{error}");
+}
+
+#[test]
+fn every_certificate_of_a_chain_must_be_one() {
+    let pair = Pair::new(|_| ());
+    let good = fs::read_to_string(pair.file("edge.crt")).unwrap();
+    let chain = |second: &str| {
+        fs::write(pair.file("edge.crt"), format!("{good}{second}")).unwrap();
+        pair.load()
+    };
+    chain(&Authority::new().pem).unwrap();
+    let error = chain("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap_err();
+    assert!(
+        error.ends_with("edge.crt: has a certificate, number 2, that is not an X.509 certificate"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -66,4 +96,15 @@ fn a_fifo_or_device_in_the_place_of_a_certificate_is_refused_at_once() {
         let error = loaded.unwrap_err().to_string();
         assert!(error.ends_with("cannot be read: it is no regular file"), "{error}");
     }
+}
+
+#[test]
+fn a_certificate_out_of_its_time_says_so_as_times_are_written_elsewhere() {
+    let pair = Pair::new(|params| {
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(2024, 1, 2), rcgen::date_time_ymd(2025, 10, 26));
+    });
+    let error = pair.load().unwrap_err();
+    let expected = "is not valid now, but from 2024-01-02T00:00:00Z to 2025-10-26T00:00:00Z";
+    assert!(error.ends_with(expected), "{error}");
 }
