@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use transponder_core::{AppNamespace, Caller, Phase, Stream, caller::Method};
+use transponder_core::{AppNamespace, Caller, Phase, ServiceName, Stream, caller::Method};
 use transponder_proto::{
     convert::{self, FieldError},
     v1::{self, dora_recorder_server::DoraRecorder},
@@ -72,14 +72,18 @@ impl Service {
         if phase == Phase::Failed && first.is_some_and(|first| first > finished_at) {
             return Err(FieldError::new("first_finished_at", "must not be after finished_at"));
         }
+        let now = self.clock.wall();
+        let received = convert::optional_time(request.received_at.as_ref(), "received_at")?.unwrap_or(now);
+        // A finish is measured against its receipt, so whoever says both could make every later release late. The edge
+        // says when it received, on its own clock; of anybody else a receipt in the future is none.
+        let edge = *caller == Caller::Service(ServiceName::Edge);
         let verdict = Verdict {
             release: release.key(),
             outcome,
             finished_at,
             first_finished_at: first.unwrap_or(finished_at),
             flow_start: convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?,
-            received_at: convert::optional_time(request.received_at.as_ref(), "received_at")?
-                .unwrap_or_else(|| self.clock.wall()),
+            received_at: if edge { received } else { received.min(now) },
         };
         Ok((release.stream, verdict))
     }

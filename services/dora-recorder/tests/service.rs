@@ -80,6 +80,27 @@ async fn a_task_of_an_app_acts_on_its_own_namespace_and_one_of_the_platform_on_a
 }
 
 #[tokio::test]
+async fn a_task_that_claims_a_receipt_in_the_future_does_not_make_its_finish_plausible() {
+    let ground = Ground::new();
+    let service = ground.start(ground.config()).await;
+    let far = 9_000_000_000 - 1_700_000_000;
+    for (chain, token) in [("c-1", SHOP_TOKEN), ("c-2", PLATFORM_TOKEN)] {
+        let ahead = outcome("shop", chain, Phase::Succeeded, far);
+        let flow_start_time = ahead.finished_at;
+        let ahead = with_token(RecordOutcomeRequest { flow_start_time, ..ahead }, token);
+        assert_eq!(disposition(service.task().record_outcome(ahead).await), Disposition::New);
+    }
+    assert_lines(
+        &service.metrics(""),
+        &[
+            r#"dora_discarded_samples_total{sample="lead_time",reason="implausible"} 2"#,
+            "dora_lead_time_seconds_count{LABELS} 0",
+        ],
+    );
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn a_missing_or_wrong_field_is_named() {
     let ground = Ground::new();
     let service = ground.start(ground.config()).await;
