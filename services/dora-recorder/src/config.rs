@@ -19,7 +19,7 @@ pub struct Config {
     /// Directory of `dora.db`: on a local disk, used by one process at a time.
     pub data_directory: PathBuf,
     /// How long a new stream's series stand at 0 before they show what is counted, so that `increase()` sees the first
-    /// release: at least two scrapes. Streams keep the hold they were born with.
+    /// release: at least two scrapes. For a stream that exists, the shortest one since its birth counts.
     #[serde(with = "duration")]
     pub zero_hold: Duration,
     /// Value of the label `cluster` for releases of this cluster's own Argo CD, which are read on Kubernetes alone.

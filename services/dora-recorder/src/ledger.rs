@@ -87,8 +87,17 @@ impl Ledger {
     ) -> Result<Arc<Self>, StoreError> {
         let (zero_hold, budgets) = (config.zero_hold, config.budgets);
         let ledger = Arc::new(Self { store, clock, zero_hold, budgets, metrics, book: Arc::default() });
+        ledger.shorten_holds().await;
         ledger.refresh().await?;
         Ok(ledger)
+    }
+
+    /// A hold that was configured too long once must not keep series at 0 for ever. The shorter one is written before
+    /// anything is shown by it: with a longer configuration at the next start, the series would fall back to 0.
+    async fn shorten_holds(&self) {
+        if let Err(error) = self.store.shorten_holds(self.zero_hold).await {
+            tracing::warn!(%error, "streams keep the zero_hold that they were born with until the next start");
+        }
     }
 
     pub(crate) fn store(&self) -> &dyn StreamStore {

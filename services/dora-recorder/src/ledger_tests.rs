@@ -71,6 +71,10 @@ impl StreamStore for Forgetful {
         })
     }
 
+    fn shorten_holds(&self, longest: Duration) -> Answer<'_, ()> {
+        self.store.shorten_holds(longest)
+    }
+
     fn probe(&self) -> Answer<'_, ()> {
         self.store.probe()
     }
@@ -157,6 +161,28 @@ async fn what_was_shown_is_not_taken_back_by_a_wall_clock_that_jumps_or_a_longer
     }
     let longer = Config { zero_hold: Duration::from_secs(3_600), ..Config::default() };
     assert_eq!(shown(&*open(directory.path(), &longer, &clock).await).succeeded, 1);
+}
+
+#[tokio::test]
+async fn a_hold_that_was_configured_too_long_ends_with_a_shorter_one_and_does_not_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Hands::at(0);
+    let hold = |seconds| Config { zero_hold: Duration::from_secs(seconds), ..Config::default() };
+    let years = hold(90_000 * 3_600);
+    {
+        let ledger = open(directory.path(), &years, &clock).await;
+        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        clock.pass(60, 60);
+        assert_eq!(shown(&ledger).succeeded, 0);
+    }
+    {
+        let ledger = open(directory.path(), &hold(90), &clock).await;
+        assert_eq!(shown(&ledger).succeeded, 0, "the shorter one runs from the first verdict, too");
+        clock.pass(30, 30);
+        assert_eq!(shown(&ledger).succeeded, 1);
+        ledger.record(shop(), verdict(2, Outcome::Succeeded, 5)).await.unwrap();
+    }
+    assert_eq!(shown(&*open(directory.path(), &years, &clock).await).succeeded, 2);
 }
 
 #[tokio::test]

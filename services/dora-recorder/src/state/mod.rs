@@ -79,8 +79,8 @@ pub enum Disposition {
 pub struct Hold {
     /// The stream's first verdict.
     pub since: Instant,
-    /// How long the hold lasts. Kept with the stream: a longer one in a new configuration must not take back what was
-    /// shown.
+    /// How long the hold lasts. Kept with the stream and only ever shortened: a longer one in a new configuration must
+    /// not take back what was shown.
     pub length: Duration,
 }
 

@@ -5,7 +5,7 @@
 
 mod sqlite;
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 use transponder_core::Stream;
@@ -66,6 +66,13 @@ pub trait StreamStore: Send + Sync + 'static {
     /// # Errors
     /// When that cannot be told. The change may be there nevertheless.
     fn save(&self, update: Update) -> Answer<'_, Saved>;
+
+    /// Shortens the hold of all streams whose hold is longer than this. They stay the same version: no other write
+    /// changes a hold.
+    ///
+    /// # Errors
+    /// When that cannot be told. It may be done nevertheless.
+    fn shorten_holds(&self, longest: Duration) -> Answer<'_, ()>;
 
     /// Writes something that says nothing, to find out whether writing works again.
     ///

@@ -93,6 +93,11 @@ impl StreamStore for SqliteStore {
         })
     }
 
+    fn shorten_holds(&self, longest: Duration) -> Answer<'_, ()> {
+        let sql = "UPDATE stream SET hold = ?1 WHERE hold > ?1";
+        Box::pin(self.writer.write(move |connection| connection.execute(sql, [nanos(longest)]).map(drop)))
+    }
+
     fn probe(&self) -> Answer<'_, ()> {
         let sql = "INSERT INTO probe VALUES (0, 1) ON CONFLICT DO UPDATE SET times = times + 1";
         Box::pin(self.writer.write(move |connection| connection.execute(sql, []).map(drop)))
@@ -196,7 +201,7 @@ fn insert(
                 stream.env.as_str(),
                 stream.cluster.as_str(),
                 state.hold.since.as_nanos(),
-                i64::try_from(state.hold.length.as_nanos()).unwrap_or(i64::MAX),
+                nanos(state.hold.length),
                 totals,
                 failing,
                 succeeded,
@@ -205,6 +210,11 @@ fn insert(
             |row| row.get(0),
         )
         .optional()
+}
+
+/// A length as the store keeps it: nobody lives to see the end of one that does not fit.
+fn nanos(length: Duration) -> i64 {
+    i64::try_from(length.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn stored(row: &Row<'_>, releases: Vec<Known>) -> rusqlite::Result<Stored> {
