@@ -36,9 +36,10 @@ pub struct Config {
 pub struct Budgets {
     /// Streams in all.
     pub streams: u32,
-    /// Streams of one cluster.
+    /// Streams of one cluster, without those that Tasks of apps made.
     pub streams_per_cluster: u32,
-    /// Streams of one app namespace.
+    /// Streams of one app namespace on one cluster; and, apart from these, streams that Tasks of one app made, whatever
+    /// clusters they named.
     pub streams_per_app_namespace: u32,
 }
 

@@ -38,7 +38,10 @@ pub enum Error {
 pub(crate) enum Budget {
     All,
     Cluster,
+    /// Of an app namespace on one cluster.
     AppNamespace,
+    /// Of what the Tasks of an app namespace made, whatever cluster they named.
+    AppTasks,
 }
 
 impl Budget {
@@ -46,7 +49,7 @@ impl Budget {
         match self {
             Self::All => "all",
             Self::Cluster => "cluster",
-            Self::AppNamespace => "app_namespace",
+            Self::AppNamespace | Self::AppTasks => "app_namespace",
         }
     }
 
@@ -54,7 +57,16 @@ impl Budget {
         match self {
             Self::All => "dora.budgets.streams",
             Self::Cluster => "dora.budgets.streams_per_cluster",
-            Self::AppNamespace => "dora.budgets.streams_per_app_namespace",
+            Self::AppNamespace | Self::AppTasks => "dora.budgets.streams_per_app_namespace",
+        }
+    }
+
+    fn whose(self) -> &'static str {
+        match self {
+            Self::All => "",
+            Self::Cluster => " of this cluster",
+            Self::AppNamespace => " of this app namespace on this cluster",
+            Self::AppTasks => " made by Tasks of this app",
         }
     }
 }
@@ -63,7 +75,7 @@ impl Budget {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     /// There is no room for another stream.
-    #[error("no room for another stream: {} {limit} is reached", budget.setting())]
+    #[error("no room for another stream{}: {} {limit} is reached", budget.whose(), budget.setting())]
     Full { budget: Budget, limit: u32 },
     /// It could not be stored.
     #[error(transparent)]

@@ -18,7 +18,7 @@ use crate::{
     config::{Budgets, Config},
     error::{Budget, RecordError},
     metrics::Metrics,
-    state::{Disposition, Hold, StreamState, Totals, Verdict},
+    state::{Disposition, Hold, Maker, StreamState, Totals, Verdict},
     store::{Saved, Stored, StreamStore, Update},
 };
 
@@ -46,13 +46,15 @@ pub(crate) struct View {
 struct Book {
     /// Sorted, so that the exposition is.
     streams: BTreeMap<Stream, Arc<Slot>>,
+    /// Without those that Tasks of apps made: a Task may name any cluster, so it must not take one's room.
     per_cluster: HashMap<ClusterName, u32>,
-    per_app_namespace: HashMap<AppNamespace, u32>,
+    /// On each cluster, so that none takes another's room; without a cluster those that Tasks of the app made.
+    per_app_namespace: HashMap<(Option<ClusterName>, AppNamespace), u32>,
 }
 
 /// A stream's place. It stays even when its first write fails: the budget counts who asked.
-#[derive(Default)]
 struct Slot {
+    maker: Maker,
     /// Held while a verdict is judged and written.
     turn: tokio::sync::Mutex<()>,
     committed: Mutex<Option<Committed>>,
@@ -66,6 +68,10 @@ struct Committed {
 }
 
 impl Slot {
+    fn new(maker: Maker) -> Self {
+        Self { maker, turn: tokio::sync::Mutex::default(), committed: Mutex::default() }
+    }
+
     fn committed(&self) -> MutexGuard<'_, Option<Committed>> {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,22 +113,23 @@ impl Ledger {
     /// Reads all streams again and takes over what is newer than what memory holds.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         for stored in self.store.load().await? {
-            let slot = self.book().place(&stored.state.stream);
+            let slot = self.book().place(&stored.state.stream, stored.state.maker);
             let _turn = slot.turn.lock().await;
             self.take_over(&slot, stored);
         }
         Ok(())
     }
 
-    /// Counts a verdict, and answers when it is on disk. Verdicts of one stream wait for each other; those of different
+    /// Counts a verdict, of a stream that `maker` makes if there is none, and answers when it is on disk. Verdicts of one stream wait for each other; those of different
     /// streams share commits. Once begun it is carried through, whether or not the caller still waits.
     pub(crate) async fn record(
         self: &Arc<Self>,
         stream: Stream,
+        maker: Maker,
         verdict: Verdict,
     ) -> Result<Disposition, RecordError> {
         let ledger = self.clone();
-        let recording = tokio::spawn(async move { ledger.judge_and_write(stream, verdict).await });
+        let recording = tokio::spawn(async move { ledger.judge_and_write(stream, maker, verdict).await });
         let recorded = recording.await.map_err(|_| RecordError::Stopping)?;
         match &recorded {
             Ok(disposition) => self.metrics.judged(*disposition),
@@ -132,8 +139,13 @@ impl Ledger {
         recorded
     }
 
-    async fn judge_and_write(&self, stream: Stream, verdict: Verdict) -> Result<Disposition, RecordError> {
-        let slot = self.book().place_within(&stream, &self.budgets)?;
+    async fn judge_and_write(
+        &self,
+        stream: Stream,
+        maker: Maker,
+        verdict: Verdict,
+    ) -> Result<Disposition, RecordError> {
+        let slot = self.book().place_within(&stream, maker, &self.budgets)?;
         let _turn = slot.turn.lock().await;
         for _ in 0..ATTEMPTS {
             let committed = slot.committed().clone();
@@ -141,7 +153,7 @@ impl Ledger {
                 Some(committed) => {
                     (StreamState::clone(&committed.stored.state), Some(committed.stored.version))
                 }
-                None => (StreamState::new(stream.clone(), self.new_hold()), None),
+                None => (StreamState::new(stream.clone(), slot.maker, self.new_hold()), None),
             };
             let judged = next.apply(&verdict);
             let Some(change) = judged.change else { return Ok(judged.disposition) };
@@ -212,35 +224,57 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 
 impl Book {
     /// The place of a stream that is on disk: no budget takes it away.
-    fn place(&mut self, stream: &Stream) -> Arc<Slot> {
+    fn place(&mut self, stream: &Stream, maker: Maker) -> Arc<Slot> {
         if let Some(slot) = self.streams.get(stream) {
             return slot.clone();
         }
-        let slot = Arc::<Slot>::default();
-        *self.per_cluster.entry(stream.cluster.clone()).or_default() += 1;
-        *self.per_app_namespace.entry(stream.app_namespace.clone()).or_default() += 1;
+        let slot = Arc::new(Slot::new(maker));
+        if maker == Maker::Platform {
+            *self.per_cluster.entry(stream.cluster.clone()).or_default() += 1;
+        }
+        *self.per_app_namespace.entry(share(stream, maker)).or_default() += 1;
         self.streams.insert(stream.clone(), slot.clone());
         slot
     }
 
     /// The place of a stream, a new one only while there is room.
-    fn place_within(&mut self, stream: &Stream, budgets: &Budgets) -> Result<Arc<Slot>, RecordError> {
+    fn place_within(
+        &mut self,
+        stream: &Stream,
+        maker: Maker,
+        budgets: &Budgets,
+    ) -> Result<Arc<Slot>, RecordError> {
         if !self.streams.contains_key(stream) {
             let all = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
-            let cluster = self.per_cluster.get(&stream.cluster).copied().unwrap_or(0);
-            let namespace = self.per_app_namespace.get(&stream.app_namespace).copied().unwrap_or(0);
-            for (budget, used, limit) in [
-                (Budget::AppNamespace, namespace, budgets.streams_per_app_namespace),
-                (Budget::Cluster, cluster, budgets.streams_per_cluster),
-                (Budget::All, all, budgets.streams),
-            ] {
+            let namespace = self.per_app_namespace.get(&share(stream, maker)).copied().unwrap_or(0);
+            let of_namespace = |budget| (budget, namespace, budgets.streams_per_app_namespace);
+            let rooms = match maker {
+                Maker::Platform => {
+                    let cluster = self.per_cluster.get(&stream.cluster).copied().unwrap_or(0);
+                    vec![
+                        of_namespace(Budget::AppNamespace),
+                        (Budget::Cluster, cluster, budgets.streams_per_cluster),
+                    ]
+                }
+                Maker::App => vec![of_namespace(Budget::AppTasks)],
+            };
+            for (budget, used, limit) in rooms.into_iter().chain([(Budget::All, all, budgets.streams)]) {
                 if used >= limit {
                     return Err(RecordError::Full { budget, limit });
                 }
             }
         }
-        Ok(self.place(stream))
+        Ok(self.place(stream, maker))
     }
+}
+
+/// Which share of the room of its app namespace a stream takes.
+fn share(stream: &Stream, maker: Maker) -> (Option<ClusterName>, AppNamespace) {
+    let cluster = match maker {
+        Maker::Platform => Some(stream.cluster.clone()),
+        Maker::App => None,
+    };
+    (cluster, stream.app_namespace.clone())
 }
 
 #[cfg(test)]

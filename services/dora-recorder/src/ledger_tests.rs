@@ -134,7 +134,7 @@ async fn a_new_stream_stands_at_zero_for_the_hold_and_keeps_its_remainder_over_a
     let (config, clock) = (Config::default(), Hands::at(0));
     {
         let ledger = open(directory.path(), &config, &clock).await;
-        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        ledger.record(shop(), Maker::Platform, verdict(1, Outcome::Succeeded, 0)).await.unwrap();
         assert_eq!(shown(&ledger), Totals::default());
         clock.pass(60, 60);
         assert_eq!(shown(&ledger).succeeded, 0);
@@ -152,7 +152,7 @@ async fn what_was_shown_is_not_taken_back_by_a_wall_clock_that_jumps_or_a_longer
     let clock = Hands::at(0);
     {
         let ledger = open(directory.path(), &Config::default(), &clock).await;
-        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        ledger.record(shop(), Maker::Platform, verdict(1, Outcome::Succeeded, 0)).await.unwrap();
         clock.pass(90, 90);
         assert_eq!(shown(&ledger).succeeded, 1);
         clock.pass(-86_400, 0);
@@ -171,7 +171,7 @@ async fn a_hold_that_was_configured_too_long_ends_with_a_shorter_one_and_does_no
     let years = hold(90_000 * 3_600);
     {
         let ledger = open(directory.path(), &years, &clock).await;
-        ledger.record(shop(), verdict(1, Outcome::Succeeded, 0)).await.unwrap();
+        ledger.record(shop(), Maker::Platform, verdict(1, Outcome::Succeeded, 0)).await.unwrap();
         clock.pass(60, 60);
         assert_eq!(shown(&ledger).succeeded, 0);
     }
@@ -180,7 +180,7 @@ async fn a_hold_that_was_configured_too_long_ends_with_a_shorter_one_and_does_no
         assert_eq!(shown(&ledger).succeeded, 0, "the shorter one runs from the first verdict, too");
         clock.pass(30, 30);
         assert_eq!(shown(&ledger).succeeded, 1);
-        ledger.record(shop(), verdict(2, Outcome::Succeeded, 5)).await.unwrap();
+        ledger.record(shop(), Maker::Platform, verdict(2, Outcome::Succeeded, 5)).await.unwrap();
     }
     assert_eq!(shown(&*open(directory.path(), &years, &clock).await).succeeded, 2);
 }
@@ -193,14 +193,14 @@ async fn a_write_whose_end_is_unknown_is_not_counted_twice() {
     let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
     let ledger = ledger(store.clone(), &config, &Hands::at(0)).await;
     let first = verdict(1, Outcome::Succeeded, 0);
-    assert!(matches!(ledger.record(shop(), first).await, Err(RecordError::Store(_))));
+    assert!(matches!(ledger.record(shop(), Maker::Platform, first).await, Err(RecordError::Store(_))));
     assert!(ledger.view().shown().is_empty(), "what was not acknowledged is not shown");
     store.loses.store(false, Ordering::SeqCst);
-    assert_eq!(ledger.record(shop(), first).await, Ok(Disposition::Repeated));
+    assert_eq!(ledger.record(shop(), Maker::Platform, first).await, Ok(Disposition::Repeated));
     assert_eq!(shown(&ledger).succeeded, 1);
 
     store.loses.store(true, Ordering::SeqCst);
-    assert!(ledger.record(shop(), verdict(2, Outcome::Failed, 5)).await.is_err());
+    assert!(ledger.record(shop(), Maker::Platform, verdict(2, Outcome::Failed, 5)).await.is_err());
     assert_eq!(shown(&ledger).failed, 0);
     ledger.refresh().await.unwrap();
     assert_eq!(shown(&ledger).failed, 1);
@@ -214,12 +214,12 @@ async fn budgets_refuse_new_streams_and_never_one_that_exists() {
     let ledger = open(directory.path(), &config, &clock).await;
     let record = |namespace, app, cluster, release| {
         let (ledger, stream) = (ledger.clone(), stream(namespace, app, cluster));
-        async move { ledger.record(stream, verdict(release, Outcome::Failed, 0)).await }
+        async move { ledger.record(stream, Maker::Platform, verdict(release, Outcome::Failed, 0)).await }
     };
     let full = |budget, limit| Err(RecordError::Full { budget, limit });
     assert_eq!(record("app-a-cicd", "one", "c1", 1).await, Ok(Disposition::New));
     assert_eq!(record("app-a-cicd", "two", "c1", 1).await, Ok(Disposition::New));
-    assert_eq!(record("app-a-cicd", "three", "c2", 1).await, full(Budget::AppNamespace, 2));
+    assert_eq!(record("app-a-cicd", "three", "c1", 1).await, full(Budget::AppNamespace, 2));
     assert_eq!(record("app-b-cicd", "one", "c1", 1).await, Ok(Disposition::New));
     assert_eq!(record("app-c-cicd", "one", "c1", 1).await, full(Budget::Cluster, 3));
     assert_eq!(record("app-c-cicd", "one", "c2", 1).await, Ok(Disposition::New));
@@ -228,6 +228,44 @@ async fn budgets_refuse_new_streams_and_never_one_that_exists() {
     drop(ledger);
     let smaller = Config { budgets: Budgets { streams: 1, ..budgets }, ..config };
     assert_eq!(open(directory.path(), &smaller, &clock).await.view().shown().len(), 4);
+}
+
+#[tokio::test]
+async fn no_cluster_and_no_task_takes_the_room_of_another_cluster_or_app_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let budgets = Budgets { streams: 100, streams_per_cluster: 3, streams_per_app_namespace: 2 };
+    let (config, clock) = (Config { budgets, ..Config::default() }, Hands::at(0));
+    let full = |budget, limit| Err(RecordError::Full { budget, limit });
+    let new = || Ok(Disposition::New);
+    let (a, b) = ("app-a-cicd", "app-b-cicd");
+    let ledger = open(directory.path(), &config, &clock).await;
+    for (maker, namespace, app, cluster, expected) in [
+        (Maker::Platform, a, "one", "c1", new()),
+        (Maker::Platform, a, "two", "c1", new()),
+        (Maker::Platform, a, "three", "c1", full(Budget::AppNamespace, 2)),
+        (Maker::Platform, a, "one", "c2", new()),
+        (Maker::App, a, "four", "c2", new()),
+        (Maker::App, a, "five", "c3", new()),
+        (Maker::App, a, "six", "c4", full(Budget::AppTasks, 2)),
+        (Maker::App, b, "one", "c2", new()),
+        (Maker::App, b, "two", "c2", new()),
+        (Maker::Platform, a, "two", "c2", new()),
+        (Maker::Platform, b, "three", "c2", new()),
+        (Maker::Platform, b, "four", "c2", full(Budget::Cluster, 3)),
+    ] {
+        let recorded = ledger.record(stream(namespace, app, cluster), maker, verdict(1, Outcome::Failed, 0));
+        assert_eq!(recorded.await, expected, "{namespace}/{app} on {cluster} by {maker:?}");
+    }
+    drop(ledger);
+    let ledger = open(directory.path(), &config, &clock).await;
+    for (maker, cluster, expected) in [
+        (Maker::App, "c4", full(Budget::AppTasks, 2)),
+        (Maker::Platform, "c2", full(Budget::AppNamespace, 2)),
+        (Maker::Platform, "c4", new()),
+    ] {
+        let recorded = ledger.record(stream(a, "seven", cluster), maker, verdict(1, Outcome::Failed, 0));
+        assert_eq!(recorded.await, expected, "after a restart, on {cluster} by {maker:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,8 +281,8 @@ async fn any_interleaving_of_streams_gives_the_same_totals_and_repetition_none_m
                     let outcome = if release % 3 == 0 { Outcome::Failed } else { Outcome::Succeeded };
                     let verdict = verdict(release, outcome, 100 * i64::from(release));
                     let (first, second) = tokio::join!(
-                        ledger.record(stream.clone(), verdict),
-                        ledger.record(stream.clone(), verdict)
+                        ledger.record(stream.clone(), Maker::Platform, verdict),
+                        ledger.record(stream.clone(), Maker::Platform, verdict)
                     );
                     let counted = [first.unwrap(), second.unwrap()];
                     assert!(counted.contains(&Disposition::New) && counted.contains(&Disposition::Repeated));
@@ -273,7 +311,7 @@ async fn memory_follows_the_disk_once_the_store_was_opened_anew() {
     let part = context.readiness.part("dora-recorder");
     let watching = tokio::spawn(crate::health::watch(ledger.clone(), part, context.shutdown.clone()));
     store.loses.store(true, Ordering::SeqCst);
-    assert!(ledger.record(shop(), verdict(1, Outcome::Failed, 0)).await.is_err());
+    assert!(ledger.record(shop(), Maker::Platform, verdict(1, Outcome::Failed, 0)).await.is_err());
     assert!(ledger.view().shown().is_empty());
     store.health.send_modify(|health| health.generation += 1);
     let following = async {
@@ -292,10 +330,10 @@ async fn what_was_read_before_a_later_commit_does_not_take_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { zero_hold: Duration::ZERO, ..Config::default() };
     let ledger = open(directory.path(), &config, &Hands::at(0)).await;
-    ledger.record(shop(), verdict(1, Outcome::Failed, 0)).await.unwrap();
+    ledger.record(shop(), Maker::Platform, verdict(1, Outcome::Failed, 0)).await.unwrap();
     let read = ledger.store().find(&shop()).await.unwrap().unwrap();
-    ledger.record(shop(), verdict(2, Outcome::Failed, 5)).await.unwrap();
-    let slot = ledger.book().place(&shop());
+    ledger.record(shop(), Maker::Platform, verdict(2, Outcome::Failed, 5)).await.unwrap();
+    let slot = ledger.book().place(&shop(), Maker::Platform);
     ledger.take_over(&slot, read);
     assert_eq!(shown(&ledger).failed, 2);
 }
@@ -307,7 +345,9 @@ async fn verdicts_of_one_stream_wait_for_each_other_and_none_is_turned_away() {
     let ledger = open(directory.path(), &config, &Hands::at(0)).await;
     let record = |release| {
         let ledger = ledger.clone();
-        tokio::spawn(async move { ledger.record(shop(), verdict(release, Outcome::Failed, 0)).await })
+        tokio::spawn(async move {
+            ledger.record(shop(), Maker::Platform, verdict(release, Outcome::Failed, 0)).await
+        })
     };
     let tasks: Vec<_> = (0..100).map(record).collect();
     for task in tasks {

@@ -4,7 +4,8 @@
 //! - a release counts at most once as failed and once as succeeded, whoever reports it how often;
 //! - a verdict is answered after its count is on disk, and only what is on disk is exposed;
 //! - totals survive restarts and never run backwards;
-//! - a stream's state is bounded, and so is the number of streams: no cluster and no app can take the others' room.
+//! - a stream's state is bounded, and so is the number of streams: no cluster and no app can take the others' room, and
+//!   an app's Task none of a cluster's.
 //!
 //! What it does not do: it settles nothing (the edge does), keeps no observations, and forgets no series.
 //!

@@ -16,7 +16,7 @@ use transponder_runtime::{
 use crate::{
     error::RecordError,
     ledger::Ledger,
-    state::{Disposition, Outcome, Verdict},
+    state::{Disposition, Maker, Outcome, Verdict},
 };
 
 pub(crate) struct Service {
@@ -33,7 +33,7 @@ impl DoraRecorder for Service {
         let caller = authorize(&request, Method::RecordOutcome)?;
         let (stream, verdict) = self.verdict(request.get_ref(), &caller).map_err(Fault::from)?;
         authorize_namespace(&caller, &stream.app_namespace)?;
-        match self.ledger.record(stream.clone(), verdict).await {
+        match self.ledger.record(stream.clone(), Maker::of(&caller), verdict).await {
             Ok(disposition) => {
                 let release = verdict.release;
                 tracing::debug!(%caller, source = stream.source(), %release, outcome = ?verdict.outcome, ?disposition, "verdict");

@@ -178,6 +178,37 @@ async fn a_spent_label_budget_is_exhausted_without_a_time_to_retry() {
 }
 
 #[tokio::test]
+async fn what_a_task_of_an_app_makes_takes_no_room_of_the_cluster_that_it_names() {
+    let ground = Ground::new();
+    let budgets = Budgets { streams_per_cluster: 1, streams_per_app_namespace: 1, ..Budgets::default() };
+    let service = ground.start(Config { budgets, ..ground.config() }).await;
+    let (mut task, mut edge) = (service.task(), service.client(ServiceName::Edge));
+    let of = |env: &str| {
+        let mut message = outcome("shop", "c-1", Phase::Failed, 10);
+        message.release.as_mut().unwrap().env = env.into();
+        message
+    };
+    task.record_outcome(with_token(of("task"), SHOP_TOKEN)).await.unwrap();
+    let status = task.record_outcome(with_token(of("more"), SHOP_TOKEN)).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Code::ResourceExhausted,
+            "no room for another stream made by Tasks of this app: dora.budgets.streams_per_app_namespace 1 is reached"
+        )
+    );
+    assert_eq!(disposition(edge.record_outcome(of("prod")).await), Disposition::New);
+    let status = task.record_outcome(with_token(of("more"), PLATFORM_TOKEN)).await.unwrap_err();
+    assert!(status.message().contains("of this app namespace on this cluster"), "{status}");
+    assert_eq!(disposition(edge.record_outcome(of("task")).await), Disposition::Repeated);
+    assert_lines(
+        &service.metrics(""),
+        &[r#"transponder_dora_streams_refused_total{budget="app_namespace"} 2"#],
+    );
+    service.stop().await;
+}
+
+#[tokio::test]
 async fn totals_survive_a_kill() {
     let ground = Ground::new();
     let service = ground.start(ground.config()).await;

@@ -11,7 +11,7 @@ mod window;
 
 use std::time::Duration;
 
-use transponder_core::{Phase, ReleaseKey, Stream, Timestamp};
+use transponder_core::{Caller, Phase, ReleaseKey, Stream, Timestamp};
 
 pub use instant::Instant;
 pub use totals::{Discarded, Histogram, LEAD_TIME_BOUNDS, RESTORE_BOUNDS, Sample, Totals};
@@ -95,11 +95,33 @@ impl Hold {
     }
 }
 
+/// Who made a stream: that tells whose room it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The edge, or a Task of the platform: the cluster that it names is the one that reported.
+    Platform,
+    /// A Task of the app, which may name any cluster.
+    App,
+}
+
+impl Maker {
+    /// Who makes a stream by this caller's call.
+    #[must_use]
+    pub fn of(caller: &Caller) -> Self {
+        match caller {
+            Caller::Service(_) | Caller::Platform { .. } => Self::Platform,
+            Caller::App { .. } => Self::App,
+        }
+    }
+}
+
 /// The state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamState {
     /// The stream.
     pub stream: Stream,
+    /// Who made it.
+    pub maker: Maker,
     /// When its totals are first shown.
     pub hold: Hold,
     /// What it adds up to.
@@ -139,9 +161,10 @@ impl Judged {
 impl StreamState {
     /// A stream without a verdict.
     #[must_use]
-    pub fn new(stream: Stream, hold: Hold) -> Self {
+    pub fn new(stream: Stream, maker: Maker, hold: Hold) -> Self {
         Self {
             stream,
+            maker,
             hold,
             totals: Totals::default(),
             window: Window::default(),

@@ -41,7 +41,7 @@ fn stream() -> StreamState {
         env: EnvName::new("prod").unwrap(),
         cluster: ClusterName::new("kind-prod").unwrap(),
     };
-    StreamState::new(stream, Hold { since: at(0).into(), length: Duration::from_secs(90) })
+    StreamState::new(stream, Maker::Platform, Hold { since: at(0).into(), length: Duration::from_secs(90) })
 }
 
 /// Applies verdicts and answers what became of each.

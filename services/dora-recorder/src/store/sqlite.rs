@@ -10,13 +10,14 @@ use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{Answer, Saved, Stored, StreamStore, Update};
-use crate::state::{Hold, Instant, Known, StreamState, Window};
+use crate::state::{Hold, Instant, Known, Maker, StreamState, Window};
 
 /// The file in the data directory.
 const FILE: &str = "dora.db";
 
 const SCHEMA: Schema = Schema {
-    migrations: &["
+    migrations: &[
+        "
 CREATE TABLE stream (
   id INTEGER PRIMARY KEY,
   key BLOB NOT NULL UNIQUE,
@@ -42,11 +43,15 @@ CREATE TABLE release (
   PRIMARY KEY (stream, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE probe (id INTEGER PRIMARY KEY CHECK (id = 0), times INTEGER NOT NULL) STRICT;
-"],
+",
+        // Whether a Task of the app made the stream. Who made the older ones is not known: the platform, as the edge is
+        // who mostly does.
+        "ALTER TABLE stream ADD COLUMN by_app INTEGER NOT NULL DEFAULT 0",
+    ],
 };
 
 const STREAMS: &str = "SELECT id, app_namespace, app, env, cluster, version, first_verdict_at, hold, totals,
-  failing_since, succeeded_until, forgotten_until FROM stream";
+  failing_since, succeeded_until, forgotten_until, by_app FROM stream";
 const RELEASES: &str = "SELECT stream, key, finished_at, succeeded_at, failed, conflict FROM release";
 
 /// The embedded store.
@@ -190,8 +195,8 @@ fn insert(
     connection
         .prepare_cached(
             "INSERT INTO stream (key, app_namespace, app, env, cluster, version, first_verdict_at, hold, totals,
-               failing_since, succeeded_until, forgotten_until)
-             VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO NOTHING RETURNING id",
+               failing_since, succeeded_until, forgotten_until, by_app)
+             VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING RETURNING id",
         )?
         .query_row(
             params![
@@ -205,7 +210,8 @@ fn insert(
                 totals,
                 failing,
                 succeeded,
-                forgotten
+                forgotten,
+                state.maker == Maker::App
             ],
             |row| row.get(0),
         )
@@ -226,6 +232,7 @@ fn stored(row: &Row<'_>, releases: Vec<Known>) -> rusqlite::Result<Stored> {
             env: name(row, 3, EnvName::new)?,
             cluster: name(row, 4, ClusterName::new)?,
         },
+        maker: if row.get(12)? { Maker::App } else { Maker::Platform },
         hold: Hold { since: instant(row, 6)?, length: Duration::from_nanos(unsigned(row, 7)?) },
         totals: serde_json::from_str(&totals).map_err(|e| unreadable(8, e))?,
         window: Window::new(releases, optional_instant(row, 11)?),

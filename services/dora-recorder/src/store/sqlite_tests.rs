@@ -14,7 +14,7 @@ fn state(app: &str) -> StreamState {
         env: EnvName::new("prod").unwrap(),
         cluster: ClusterName::new("kind-prod").unwrap(),
     };
-    StreamState::new(stream, Hold { since: at(0).into(), length: Duration::from_secs(90) })
+    StreamState::new(stream, Maker::Platform, Hold { since: at(0).into(), length: Duration::from_secs(90) })
 }
 
 fn verdict(release: u8, outcome: Outcome, finished: i64) -> Verdict {
@@ -84,4 +84,19 @@ async fn of_two_writers_that_read_the_same_version_one_must_read_again() {
     assert_eq!(store.save(Update { read: Some(1), ..update.clone() }).await, Ok(Saved::As(2)));
     assert_eq!(store.save(Update { read: Some(1), ..update }).await, Ok(Saved::Stale));
     assert_eq!(store.find(&state.stream).await.unwrap().unwrap().version, 2);
+}
+
+#[tokio::test]
+async fn a_stream_of_the_first_schema_was_made_by_the_platform() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Schema { migrations: &SCHEMA.migrations[..1] };
+    let connection = Database::open(directory.path(), FILE, first).unwrap().connect_writer().unwrap();
+    let sql = "INSERT INTO stream VALUES (1, ?1, 'app-shop-cicd', 'one', 'prod', 'kind-prod', 1, 5, 0, '{}', NULL, NULL, NULL)";
+    connection.execute(sql, [state("one").stream.key().as_bytes()]).unwrap();
+    drop(connection);
+    let store = SqliteStore::open(directory.path()).unwrap();
+    assert_eq!(store.load().await.unwrap()[0].state.maker, Maker::Platform);
+    let mut two = StreamState { maker: Maker::App, ..state("two") };
+    record(&store, &mut two, &[verdict(1, Outcome::Failed, 10)]).await;
+    assert_eq!(store.find(&two.stream).await.unwrap().unwrap().state.maker, Maker::App);
 }
