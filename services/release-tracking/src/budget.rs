@@ -2,54 +2,71 @@
 
 use std::fmt;
 
+use transponder_core::{AppNamespace, Caller, ClusterName};
+
 /// Most records per owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets {
-    /// Of one app namespace.
+    /// Of one app namespace on one cluster, and of what Tasks of one app made.
     pub app_namespace: u64,
-    /// Of one cluster.
+    /// Of one cluster, without what Tasks of apps made.
     pub cluster: u64,
     /// Of the store.
     pub store: u64,
 }
 
-/// Whose budget it is.
+/// Who made a record: that tells whose room it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// One app namespace.
-    AppNamespace,
-    /// One cluster.
-    Cluster,
-    /// The store as a whole.
-    Store,
+pub enum Maker {
+    /// The edge, or a Task of the platform: the cluster that it names is that of the release.
+    Platform,
+    /// A Task of the app, which may name any cluster.
+    App,
 }
 
-impl Owner {
-    /// The word for it, in the store and in messages.
+impl Maker {
+    /// Who makes a record by this caller's call.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AppNamespace => "app namespace",
-            Self::Cluster => "cluster",
-            Self::Store => "store",
+    pub fn of(caller: &Caller) -> Self {
+        match caller {
+            Caller::Service(_) | Caller::Platform { .. } => Self::Platform,
+            Caller::App { .. } => Self::App,
         }
     }
 }
 
+/// Whose budget it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// One app namespace on one cluster.
+    AppNamespace(AppNamespace, ClusterName),
+    /// The Tasks of one app, whatever clusters they named.
+    AppTasks(AppNamespace),
+    /// One cluster.
+    Cluster(ClusterName),
+    /// The store as a whole.
+    Store,
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        match self {
+            Self::AppNamespace(namespace, cluster) => {
+                write!(f, "the app namespace {namespace} on the cluster {cluster}")
+            }
+            Self::AppTasks(namespace) => write!(f, "the Tasks' share of the app namespace {namespace}"),
+            Self::Cluster(cluster) => write!(f, "the cluster {cluster}"),
+            Self::Store => f.write_str("the store"),
+        }
     }
 }
 
 /// A budget that has no room for another record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the {owner} {name} holds its {limit} records")]
+#[error("{owner} holds its {limit} records")]
 pub struct Spent {
     /// Whose budget it is.
     pub owner: Owner,
-    /// Which of them; empty for the store.
-    pub name: String,
     /// The limit.
     pub limit: u64,
 }

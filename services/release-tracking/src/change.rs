@@ -3,6 +3,7 @@
 use transponder_core::{Phase, Release, ReleaseId, Timestamp};
 
 use crate::{
+    budget::Maker,
     record::{Noted, Observation, PullRequest, Record},
     state::State,
 };
@@ -36,8 +37,8 @@ pub enum What {
 /// What to do when there is no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// Make one.
-    Create,
+    /// Make one, in the room of whoever makes it.
+    Create(Maker),
     /// Nothing.
     Leave,
 }
@@ -49,6 +50,8 @@ pub struct Decision {
     pub record: Record,
     /// Its state before; `None` when there was no record.
     pub before: Option<State>,
+    /// Who makes it; `None` when there was a record.
+    pub maker: Option<Maker>,
     /// Whether it differs from what is stored.
     pub changed: bool,
     /// When the first observation of its release was received, if this is it: it supersedes others.
@@ -57,12 +60,12 @@ pub struct Decision {
 
 impl Change {
     /// An observation makes a record, except a PreSync that has neither chain id nor revision: the outcome that follows
-    /// it has another event id, so the two would never meet.
+    /// it has another event id, so the two would never meet. Only the edge observes.
     #[must_use]
     pub fn unknown_for(id: &ReleaseId, phase: Phase) -> Unknown {
         match (id, phase) {
             (ReleaseId::EventId(_), Phase::Syncing) => Unknown::Leave,
-            _ => Unknown::Create,
+            _ => Unknown::Create(Maker::Platform),
         }
     }
 
@@ -70,9 +73,9 @@ impl Change {
     #[must_use]
     pub fn decide(&self, stored: Option<Record>) -> Option<Decision> {
         let before = stored.as_ref().map(Record::state);
-        let mut record = match (stored, self.unknown) {
-            (Some(record), _) => record,
-            (None, Unknown::Create) => Record::new(self.release.clone(), self.now),
+        let (mut record, maker) = match (stored, self.unknown) {
+            (Some(record), _) => (record, None),
+            (None, Unknown::Create(maker)) => (Record::new(self.release.clone(), self.now), Some(maker)),
             (None, Unknown::Leave) => return None,
         };
         let mut supersedes = None;
@@ -85,7 +88,7 @@ impl Change {
             }
             What::Silent(before) => record.fall_silent(*before, self.now),
         };
-        Some(Decision { changed: changed || before.is_none(), record, before, supersedes })
+        Some(Decision { changed: changed || before.is_none(), record, before, maker, supersedes })
     }
 }
 
@@ -93,6 +96,8 @@ impl Change {
 mod tests {
     use super::*;
     use crate::record::fixture::{at, observed, release};
+
+    const CREATE: Unknown = Unknown::Create(Maker::Platform);
 
     fn change(what: What, unknown: Unknown) -> Change {
         Change { release: release("c-1"), git_revision: String::new(), what, unknown, now: at(100) }
@@ -102,13 +107,13 @@ mod tests {
     fn a_record_is_made_only_where_one_is_to_be_made() {
         let what = What::Observed(observed(1, Phase::Succeeded, 10, 11));
         assert_eq!(change(what.clone(), Unknown::Leave).decide(None), None);
-        let made = change(what, Unknown::Create).decide(None).unwrap();
+        let made = change(what, CREATE).decide(None).unwrap();
         assert_eq!((made.before, made.changed, made.supersedes), (None, true, Some(at(11))));
     }
 
     #[test]
     fn an_observation_that_is_known_writes_nothing_and_supersedes_nothing() {
-        let change = change(What::Observed(observed(1, Phase::Succeeded, 10, 11)), Unknown::Create);
+        let change = change(What::Observed(observed(1, Phase::Succeeded, 10, 11)), CREATE);
         let record = change.decide(None).unwrap().record;
         let again = change.decide(Some(record.clone())).unwrap();
         assert_eq!((again.changed, again.supersedes), (false, None));
@@ -119,8 +124,8 @@ mod tests {
     fn only_a_presync_that_nothing_can_follow_makes_no_record() {
         let id = |chain, revision| ReleaseId::of(chain, revision, "e").unwrap();
         assert_eq!(Change::unknown_for(&id("", ""), Phase::Syncing), Unknown::Leave);
-        assert_eq!(Change::unknown_for(&id("", ""), Phase::Failed), Unknown::Create);
-        assert_eq!(Change::unknown_for(&id("", "r"), Phase::Syncing), Unknown::Create);
-        assert_eq!(Change::unknown_for(&id("c", ""), Phase::Syncing), Unknown::Create);
+        assert_eq!(Change::unknown_for(&id("", ""), Phase::Failed), CREATE);
+        assert_eq!(Change::unknown_for(&id("", "r"), Phase::Syncing), CREATE);
+        assert_eq!(Change::unknown_for(&id("c", ""), Phase::Syncing), CREATE);
     }
 }

@@ -27,9 +27,10 @@ pub struct Config {
     /// Pause between two looks for silence and age.
     #[serde(with = "duration")]
     pub sweep_interval: Duration,
-    /// Most records of one app namespace.
+    /// Most records of one app namespace on one cluster; and, apart from these, most that Tasks of one app made,
+    /// whatever clusters they named.
     pub max_records_per_app_namespace: u64,
-    /// Most records of one cluster.
+    /// Most records of one cluster, without those that Tasks of apps made.
     pub max_records_per_cluster: u64,
     /// Most records of the store.
     pub max_records: u64,
@@ -56,7 +57,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What one app namespace, one cluster and the store may hold.
+    /// What one app namespace on one cluster, one cluster and the store may hold.
     pub(crate) fn budgets(&self) -> Budgets {
         Budgets {
             app_namespace: self.max_records_per_app_namespace,

@@ -8,7 +8,7 @@ use transponder_core::caller::Method;
 use transponder_proto::v1;
 use transponder_runtime::auth;
 
-use crate::{page, tracker::Tracker};
+use crate::{budget::Maker, page, tracker::Tracker};
 
 /// The gRPC service.
 pub(crate) struct Service {
@@ -26,7 +26,7 @@ impl v1::release_tracking_server::ReleaseTracking for Service {
     async fn put(&self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let caller = auth::authorize(&request, Method::Put)?;
         let (named, pull_request) = decode::put(request.into_inner(), &caller)?;
-        let record = self.tracker.put(named, pull_request).await?;
+        let record = self.tracker.put(named, pull_request, Maker::of(&caller)).await?;
         Ok(Response::new(v1::PutResponse { record: Some(encode::record(record)) }))
     }
 

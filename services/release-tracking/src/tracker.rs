@@ -8,6 +8,7 @@ use transponder_core::{
 use transponder_runtime::{Clock, Fault};
 
 use crate::{
+    budget::Maker,
     change::{Change, Unknown, What},
     metrics::Metrics,
     record::{Observation, PullRequest, Record},
@@ -81,10 +82,15 @@ pub(crate) struct Sight {
 
 impl Tracker {
     /// Merges what a Task tells of a release, which may be named by its pull request alone.
-    pub(crate) async fn put(&self, named: Named, pull_request: PullRequest) -> Result<Record, Fault> {
+    pub(crate) async fn put(
+        &self,
+        named: Named,
+        pull_request: PullRequest,
+        maker: Maker,
+    ) -> Result<Record, Fault> {
         let url = pull_request.url.clone();
         let (release, unknown) = match named.release() {
-            Some(release) => (release, Unknown::Create),
+            Some(release) => (release, Unknown::Create(maker)),
             None => (self.by_pull_request(&named, &url).await?, Unknown::Leave),
         };
         let changed = self.change(release, named.git_revision, What::Put(pull_request), unknown).await?;

@@ -1,11 +1,11 @@
 //! Between records and rows.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Params, params};
-use transponder_core::{ReleaseId, ReleaseKey, StreamKey, Timestamp};
+use transponder_core::{ReleaseId, ReleaseKey, Stream, StreamKey, Timestamp};
 
 use super::{Error, Move, Report};
 use crate::{
-    budget::{Budgets, Owner, Spent},
+    budget::{Budgets, Maker, Owner, Spent},
     change::Decision,
     record::Record,
     state::State,
@@ -68,8 +68,8 @@ pub(super) fn write_decision(
     if !decision.changed {
         return Ok(Ok(moves));
     }
-    if decision.before.is_none()
-        && let Some(spent) = spent_budget(connection, record, budgets)?
+    if let Some(maker) = decision.maker
+        && let Some(spent) = spent_budget(connection, record, maker, budgets)?
     {
         return Ok(Err(spent.into()));
     }
@@ -81,10 +81,9 @@ pub(super) fn write_decision(
         },
         None => Vec::new(),
     };
-    if decision.before.is_some() {
-        update(connection, record)?;
-    } else {
-        insert(connection, record)?;
+    match decision.maker {
+        Some(maker) => insert(connection, record, maker)?,
+        None => update(connection, record)?,
     }
     if decision.before != Some(record.state()) {
         moves.push(Move { from: decision.before, to: record.state() });
@@ -111,26 +110,45 @@ fn rivals(connection: &Connection, record: &Record, at: Timestamp) -> rusqlite::
 fn spent_budget(
     connection: &Connection,
     record: &Record,
+    maker: Maker,
     budgets: &Budgets,
 ) -> rusqlite::Result<Option<Spent>> {
-    let stream = &record.release.stream;
-    let mut statement =
-        connection.prepare_cached("SELECT count FROM tally WHERE owner = ?1 AND name = ?2")?;
-    for (owner, name, limit) in [
-        (Owner::AppNamespace, stream.app_namespace.as_str(), budgets.app_namespace),
-        (Owner::Cluster, stream.cluster.as_str(), budgets.cluster),
-        (Owner::Store, "", budgets.store),
-    ] {
-        let count: i64 =
-            statement.query_row(params![owner.as_str(), name], |row| row.get(0)).optional()?.unwrap_or(0);
+    let Stream { app_namespace, cluster, .. } = &record.release.stream;
+    // A Task of an app may name any cluster, so what it makes takes no cluster's room.
+    let owners = match maker {
+        Maker::Platform => {
+            vec![Owner::AppNamespace(app_namespace.clone(), cluster.clone()), Owner::Cluster(cluster.clone())]
+        }
+        Maker::App => vec![Owner::AppTasks(app_namespace.clone())],
+    };
+    for owner in owners.into_iter().chain([Owner::Store]) {
+        let (count, limit) = match &owner {
+            Owner::AppNamespace(namespace, cluster) => {
+                (room(connection, cluster.as_str(), namespace.as_str())?, budgets.app_namespace)
+            }
+            Owner::AppTasks(namespace) => (room(connection, "", namespace.as_str())?, budgets.app_namespace),
+            Owner::Cluster(cluster) => (room(connection, cluster.as_str(), "")?, budgets.cluster),
+            Owner::Store => (stored(connection)?, budgets.store),
+        };
         if u64::try_from(count).is_ok_and(|count| count >= limit) {
-            return Ok(Some(Spent { owner, name: name.to_owned(), limit }));
+            return Ok(Some(Spent { owner, limit }));
         }
     }
     Ok(None)
 }
 
-fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
+fn room(connection: &Connection, cluster: &str, app_namespace: &str) -> rusqlite::Result<i64> {
+    let mut statement =
+        connection.prepare_cached("SELECT count FROM room WHERE cluster = ?1 AND app_namespace = ?2")?;
+    Ok(statement.query_row([cluster, app_namespace], |row| row.get(0)).optional()?.unwrap_or(0))
+}
+
+fn stored(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached("SELECT count FROM tally WHERE owner = 'store'")?;
+    Ok(statement.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
+}
+
+fn insert(connection: &Connection, record: &Record, maker: Maker) -> rusqlite::Result<()> {
     let stream = &record.release.stream;
     let (chain_id, event_id) = match &record.release.id {
         ReleaseId::ChainId(id) => (id.as_str(), ""),
@@ -140,8 +158,8 @@ fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO record (key, stream, app_namespace, app, env, cluster, chain_id, git_revision, event_id,
-             pr_url, state, updated_at, sign_at, quiet_since, document)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+             pr_url, state, updated_at, sign_at, quiet_since, document, by_app)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )?
         .execute(params![
             record.release.key().as_bytes(),
@@ -159,6 +177,7 @@ fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<()> {
             record.last_sign().map(nanos),
             record.quiet_since().map(nanos),
             write(record)?,
+            maker == Maker::App,
         ])?;
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::{
     state::{Lifetime, State},
 };
 
-const SCHEMA: Schema = Schema { migrations: &[include_str!("schema.sql")] };
+const SCHEMA: Schema = Schema { migrations: &[include_str!("schema.sql"), include_str!("rooms.sql")] };
 /// Reads that run at a time. Each keeps a connection, and with it a cache.
 const READERS: usize = 2;
 

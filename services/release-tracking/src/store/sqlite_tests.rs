@@ -4,7 +4,7 @@ use transponder_core::Phase;
 
 use super::*;
 use crate::{
-    budget::Owner,
+    budget::{Maker, Owner},
     change::Unknown,
     record::{PullRequest, fixture::*},
     store::Error,
@@ -17,7 +17,7 @@ fn open(directory: &Path) -> SqliteStore {
 }
 
 fn change(chain_id: &str, what: What, now: i64) -> Change {
-    let unknown = Unknown::Create;
+    let unknown = Unknown::Create(Maker::Platform);
     Change { release: release(chain_id), git_revision: String::new(), what, unknown, now: at(now) }
 }
 
@@ -148,7 +148,8 @@ async fn a_spent_budget_refuses_new_records_alone_and_names_itself() {
     }
     let refused = store.change(seen("c", Phase::Failed, 2)).await.unwrap_err();
     let Error::Spent(spent) = refused else { panic!("{refused}") };
-    assert_eq!((spent.owner, spent.name.as_str(), spent.limit), (Owner::AppNamespace, "app-shop-cicd", 2));
+    let stream = release("c").stream;
+    assert_eq!((spent.owner, spent.limit), (Owner::AppNamespace(stream.app_namespace, stream.cluster), 2));
     assert_eq!(store.reports().await.unwrap().len(), 1, "the cluster has reported all the same");
     store.change(seen("a", Phase::Failed, 3)).await.unwrap();
     let mut other = merged("c", 1);
@@ -156,6 +157,74 @@ async fn a_spent_budget_refuses_new_records_alone_and_names_itself() {
     store.change(other).await.unwrap();
     store.delete(release("b").key()).await.unwrap();
     store.change(merged("c", 1)).await.unwrap();
+}
+
+fn by(maker: Maker, app_namespace: &str, cluster: &str, chain_id: &str) -> Change {
+    let mut change = merged(chain_id, 1);
+    change.unknown = Unknown::Create(maker);
+    change.release.stream.app_namespace = app_namespace.parse().unwrap();
+    change.release.stream.cluster = cluster.parse().unwrap();
+    change
+}
+
+#[tokio::test]
+async fn no_cluster_and_no_task_takes_the_room_of_another_cluster_or_app_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        let budgets = Budgets { app_namespace: 2, cluster: 3, store: 100 };
+        SqliteStore::open(directory.path(), budgets).unwrap()
+    };
+    let (a, b) = ("app-a-cicd", "app-b-cicd");
+    let of_cluster = |cluster: &str| Some(Owner::AppNamespace(a.parse().unwrap(), cluster.parse().unwrap()));
+    let of_tasks = || Some(Owner::AppTasks(a.parse().unwrap()));
+    let store = open();
+    for (maker, namespace, cluster, chain_id, refused) in [
+        (Maker::Platform, a, "c1", "1", None),
+        (Maker::Platform, a, "c1", "2", None),
+        (Maker::Platform, a, "c1", "3", of_cluster("c1")),
+        (Maker::Platform, a, "c2", "1", None),
+        (Maker::App, a, "c2", "4", None),
+        (Maker::App, a, "c3", "5", None),
+        (Maker::App, a, "c4", "6", of_tasks()),
+        (Maker::App, b, "c2", "7", None),
+        (Maker::App, b, "c2", "8", None),
+        (Maker::Platform, a, "c2", "2", None),
+        (Maker::Platform, b, "c2", "9", None),
+        (Maker::Platform, b, "c2", "10", Some(Owner::Cluster("c2".parse().unwrap()))),
+    ] {
+        let changed = store.change(by(maker, namespace, cluster, chain_id)).await;
+        let spent = changed.err().map(|error| match error {
+            Error::Spent(spent) => spent.owner,
+            other => panic!("{other}"),
+        });
+        assert_eq!(spent, refused, "{chain_id} of {namespace} on {cluster} by {maker:?}");
+    }
+    drop(store);
+    let store = open();
+    assert!(store.change(by(Maker::App, a, "c4", "6")).await.is_err(), "also after a restart");
+    for (maker, cluster, gone, new) in [(Maker::App, "c3", "5", "6"), (Maker::Platform, "c1", "1", "3")] {
+        assert!(store.change(by(maker, a, cluster, new)).await.is_err());
+        store.delete(by(maker, a, cluster, gone).release.key()).await.unwrap();
+        store.change(by(maker, a, cluster, new)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn records_of_the_first_schema_count_as_the_platforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Schema { migrations: &SCHEMA.migrations[..1] };
+    let old = Database::open(directory.path(), "tracking.db", first).unwrap().connect_writer().unwrap();
+    for number in 0..2 {
+        let sql = "INSERT INTO record VALUES (?1, x'00', 'app-a-cicd', 'shop', 'prod', 'c1', '', '', '', '', 'merged', 1, NULL, NULL, '{}')";
+        old.execute(sql, [number]).unwrap();
+    }
+    drop(old);
+    let budgets = Budgets { app_namespace: 2, cluster: 3, store: 100 };
+    let store = SqliteStore::open(directory.path(), budgets).unwrap();
+    assert!(store.change(by(Maker::Platform, "app-a-cicd", "c1", "1")).await.is_err());
+    store.change(by(Maker::App, "app-a-cicd", "c1", "1")).await.unwrap();
+    store.change(by(Maker::Platform, "app-b-cicd", "c1", "2")).await.unwrap();
+    assert!(store.change(by(Maker::Platform, "app-b-cicd", "c1", "3")).await.is_err());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 use transponder_proto::v1;
 
-use crate::common::{PLATFORM, Running, release};
+use crate::common::{PLATFORM, Running, SHOP, release};
 
 #[tokio::test]
 async fn a_read_or_write_that_fails_is_unavailable_and_the_service_recovers() {
@@ -48,6 +48,29 @@ async fn a_spent_budget_says_when_to_come_again() {
     assert!(details.retry_info().unwrap().retry_delay.is_some());
     let elsewhere = v1::Release { cluster: "kind-other".into(), ..release("c-2") };
     assert!(running.observe(elsewhere, v1::Phase::Failed, 0).await.found, "another cluster has room");
+}
+
+#[tokio::test]
+async fn what_a_task_of_an_app_makes_takes_no_room_of_the_cluster_that_it_names() {
+    let running = Running::with(|config| {
+        config.max_records_per_app_namespace = 1;
+        config.max_records_per_cluster = 1;
+    })
+    .await;
+    let put = |chain: &str| v1::PutRequest { release: Some(release(chain)), ..Default::default() };
+    running.task(SHOP).put(put("c-1")).await.unwrap();
+    let refused = running.task(SHOP).put(put("c-2")).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::ResourceExhausted, "the Tasks' share of the app namespace app-shop-cicd holds its 1 records")
+    );
+    running.task(PLATFORM).put(put("c-3")).await.unwrap();
+    let refused = running.edge().observe(running.observation(release("c-4"), v1::Phase::Failed, 0)).await;
+    assert!(
+        refused.unwrap_err().message().contains("on the cluster kind-prod"),
+        "the platform's count there"
+    );
+    assert!(running.observe(release("c-1"), v1::Phase::Failed, 0).await.found, "what is there is taken in");
 }
 
 async fn wait_until(condition: impl Fn() -> bool) {
