@@ -10,6 +10,7 @@ use transponder_runtime::{
     auth::{CallersConfig, TokenFile},
     grpc::Server,
     mesh::{MeshConfig, MeshIdentity},
+    outage::Outage,
 };
 use transponder_store::{DataDirectory, StoreError};
 
@@ -71,7 +72,8 @@ impl App {
         let Self { server, address, ledger, part, context, directory } = self;
         let watching = tokio::spawn(health::watch(ledger.clone(), part, context.shutdown.clone()));
         tracing::info!(%address, data_directory = %directory.path().display(), "dora-recorder listens");
-        let service = Service { ledger, clock: context.clock.clone() };
+        let no_room = Outage::new("finding room for a new stream");
+        let service = Service { ledger, clock: context.clock.clone(), no_room };
         let served = server.serve(DoraRecorderServer::new(service)).await;
         watching.abort();
         Ok(served?)

@@ -11,6 +11,7 @@ use transponder_proto::{
 use transponder_runtime::{
     Clock, Fault,
     auth::{authorize, authorize_namespace},
+    outage::Outage,
 };
 
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 pub(crate) struct Service {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The edge tries again for as long as there is no room, and so may any number of streams. It ends with a larger
+    /// budget, and so with the process.
+    pub(crate) no_room: Outage,
 }
 
 #[tonic::async_trait]
@@ -40,7 +44,7 @@ impl DoraRecorder for Service {
                 Ok(Response::new(v1::RecordOutcomeResponse { disposition: encode(disposition).into() }))
             }
             Err(error) => {
-                refused(&caller, &stream, &error);
+                self.log_refusal(&caller, &stream, &error);
                 Err(Fault::from(error).into())
             }
         }
@@ -87,6 +91,14 @@ impl Service {
         };
         Ok((release.stream, verdict))
     }
+
+    fn log_refusal(&self, caller: &Caller, stream: &Stream, error: &RecordError) {
+        let source = stream.source();
+        match error {
+            RecordError::Full { .. } => self.no_room.failed(&format_args!("{error} ({caller}, {source})")),
+            _ => tracing::warn!(%caller, source, %error, "verdict not counted"),
+        }
+    }
 }
 
 /// Whose release is expected. A request that is wrong is told so here too: its sender finds the fault before it
@@ -101,10 +113,6 @@ fn expected(request: &v1::ExpectRequest, caller: &Caller) -> Result<AppNamespace
     let release = convert::release(Some(&release), caller.app_namespace())?;
     convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?;
     Ok(release.stream.app_namespace)
-}
-
-fn refused(caller: &Caller, stream: &Stream, error: &RecordError) {
-    tracing::warn!(%caller, source = stream.source(), %error, "verdict not counted");
 }
 
 fn encode(disposition: Disposition) -> v1::Disposition {

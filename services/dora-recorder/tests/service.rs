@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Ground, PLATFORM_TOKEN, SHOP_TOKEN, disposition, eventually, outcome, with_token};
+use common::{
+    Ground, PLATFORM_TOKEN, SHOP_TOKEN, disposition, eventually, outcome, warnings::Warnings, with_token,
+};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use transponder_core::ServiceName;
@@ -205,6 +207,22 @@ async fn what_a_task_of_an_app_makes_takes_no_room_of_the_cluster_that_it_names(
         &service.metrics(""),
         &[r#"transponder_dora_streams_refused_total{budget="app_namespace"} 2"#],
     );
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn verdicts_that_find_no_room_are_one_line_of_the_log_and_not_one_each() {
+    let ground = Ground::new();
+    let budgets = Budgets { streams: 0, ..Budgets::default() };
+    let service = ground.start(Config { budgets, ..ground.config() }).await;
+    let mut edge = service.client(ServiceName::Edge);
+    let warnings = Warnings::collect();
+    for number in 0..30 {
+        edge.record_outcome(outcome("shop", &format!("c-{number}"), Phase::Failed, 10)).await.unwrap_err();
+    }
+    let lines = warnings.of("dora.budgets.streams 0 is reached");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("/platform-cicd/app-shop-cicd/kind-prod-shop-prod-outcome"), "{lines:?}");
     service.stop().await;
 }
 

@@ -12,6 +12,7 @@ use transponder_runtime::{
     grpc::Server,
     mesh::{MeshConfig, MeshIdentity},
     operator,
+    outage::Outage,
 };
 use transponder_store::{DataDirectory, Health};
 
@@ -63,8 +64,12 @@ impl App {
         let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let server = Server::bind(config.listen, identity, reviewer, context).await.map_err(Error::Listen)?;
         let address = server.address().map_err(Error::Listen)?;
-        let tracker =
-            Tracker { store: Arc::new(store), metrics: Arc::new(metrics), clock: context.clock.clone() };
+        let tracker = Tracker {
+            store: Arc::new(store),
+            metrics: Arc::new(metrics),
+            clock: context.clock.clone(),
+            no_room: Arc::new(Outage::new("finding room for a new record")),
+        };
         let sweeper = Sweeper::new(tracker.clone(), &config);
         let shutdown = context.shutdown.clone();
         Ok(Self { directory, tracker, sweeper, health, server, address, part, shutdown })

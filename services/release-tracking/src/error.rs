@@ -62,13 +62,10 @@ impl From<store::Error> for Fault {
                     .reason("STORE")
                     .retry_after(Some(RETRY_TROUBLE))
             }
-            store::Error::Spent(spent) => {
-                tracing::warn!(%spent, "a record was refused");
-                Self::exhausted(spent.to_string())
-                    .reason("RECORDS_BUDGET")
-                    .metadata("limit", spent.limit)
-                    .retry_after(Some(RETRY_BUDGET))
-            }
+            store::Error::Spent(spent) => Self::exhausted(spent.to_string())
+                .reason("RECORDS_BUDGET")
+                .metadata("limit", spent.limit)
+                .retry_after(Some(RETRY_BUDGET)),
         }
     }
 }

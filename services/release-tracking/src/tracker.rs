@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transponder_core::{
     AppName, AppNamespace, ClusterName, EnvName, Phase, Release, ReleaseId, Stream, Timestamp,
 };
-use transponder_runtime::{Clock, Fault};
+use transponder_runtime::{Clock, Fault, outage::Outage};
 
 use crate::{
     budget::Maker,
@@ -21,6 +21,8 @@ pub(crate) struct Tracker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whoever finds no room tries again every minute, each release by itself.
+    pub(crate) no_room: Arc<Outage>,
 }
 
 /// A release as far as a caller names it.
@@ -213,7 +215,11 @@ impl Tracker {
         unknown: Unknown,
     ) -> Result<Changed, store::Error> {
         let change = Change { release, git_revision, what, unknown, now: self.clock.wall() };
-        let changed = self.store.change(change).await?;
+        let changed = self.store.change(change).await.inspect_err(|error| {
+            if let store::Error::Spent(spent) = error {
+                self.no_room.failed(spent);
+            }
+        })?;
         self.metrics.moved(&changed.moves);
         Ok(changed)
     }

@@ -1,5 +1,7 @@
 //! A DoraRecorder with certificates and tokens of its own, and ways to call it.
 
+pub(crate) mod warnings;
+
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
 use rcgen::{

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod mesh;
+pub mod warnings;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
