@@ -276,8 +276,9 @@ fn judge_known(known: &Known, outcome: Outcome, finish: Finish) -> Disposition {
         (Outcome::Failed, None) if known.failed => Disposition::Repeated,
         (Outcome::Failed, None) => Disposition::New,
         (Outcome::Failed, Some(succeeded)) => {
-            // The counted failure may be said again after the success. It is known by its finish, unless that one is
-            // made up from the receipt: then it cannot be told from a later one, and a counter cannot be taken back.
+            // The counted failure may be said again after the success, with any finish that it had: only the last one is
+            // kept, so whatever finished no later is taken for it. One that is made up from the receipt cannot be told
+            // from a later one at all, and a counter cannot be taken back.
             let said_before = known.failed && (finish.at <= known.finished_at || !finish.plausible);
             match (finish.at > succeeded && (known.conflict || !said_before), known.failed) {
                 (true, _) => Disposition::Conflict,
