@@ -141,6 +141,84 @@ async fn a_missing_or_wrong_field_is_named() {
     service.stop().await;
 }
 
+/// Seconds and nanoseconds that are no time between 1970 and 2261.
+const NO_TIMES: [(i64, i32); 11] = [
+    (i64::MIN, 0),
+    (i64::MIN, i32::MIN),
+    (-62_135_596_800, 0),
+    (-1, 0),
+    (0, 0),
+    (1, -1),
+    (1, 1_000_000_000),
+    (1, i32::MAX),
+    (9_183_110_400, 0),
+    (253_402_300_799, 999_999_999),
+    (i64::MAX, i32::MAX),
+];
+
+#[tokio::test]
+async fn a_time_that_nobody_can_mean_is_refused_by_its_field() {
+    let ground = Ground::new();
+    let service = ground.start(ground.config()).await;
+    let (mut edge, mut task) = (service.client(ServiceName::Edge), service.task());
+    for (seconds, nanos) in NO_TIMES {
+        let time = Some(prost_types::Timestamp { seconds, nanos });
+        let good = outcome("shop", "c-1", Phase::Failed, 10);
+        let local = good
+            .release
+            .clone()
+            .map(|release| transponder_proto::v1::Release { cluster: String::new(), ..release });
+        let expect = with_token(ExpectRequest { release: local, flow_start_time: time }, SHOP_TOKEN);
+        let mut refused = vec![("flow_start_time", task.expect(expect).await.unwrap_err())];
+        for (field, message) in [
+            ("finished_at", RecordOutcomeRequest { finished_at: time, ..good.clone() }),
+            ("first_finished_at", RecordOutcomeRequest { first_finished_at: time, ..good.clone() }),
+            ("flow_start_time", RecordOutcomeRequest { flow_start_time: time, ..good.clone() }),
+            ("received_at", RecordOutcomeRequest { received_at: time, ..good }),
+        ] {
+            let by_task = with_token(message.clone(), SHOP_TOKEN);
+            refused.push((field, task.record_outcome(by_task).await.unwrap_err()));
+            refused.push((field, edge.record_outcome(message).await.unwrap_err()));
+        }
+        for (field, status) in refused {
+            assert_eq!(status.code(), Code::InvalidArgument, "{seconds} s {nanos} ns: {status}");
+            assert_eq!(status.get_error_details().bad_request().unwrap().field_violations[0].field, field);
+        }
+    }
+    assert!(!service.metrics("").contains("app-shop-cicd"));
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn the_first_and_the_last_time_that_are_taken_are_counted_in_every_combination() {
+    let ground = Ground::new();
+    let service = ground.start(ground.config()).await;
+    let mut edge = service.client(ServiceName::Edge);
+    let ends = [(1, 0), (9_183_110_399, 999_999_999)]
+        .map(|(seconds, nanos)| Some(prost_types::Timestamp { seconds, nanos }));
+    for number in 0..32_usize {
+        let end = |bit: usize| number >> bit & 1;
+        let phase = if number & 16 == 0 { Phase::Succeeded } else { Phase::Failed };
+        let message = RecordOutcomeRequest {
+            finished_at: ends[end(0)],
+            first_finished_at: ends[end(1).min(end(0))],
+            flow_start_time: ends[end(2)],
+            received_at: ends[end(3)],
+            ..outcome("shop", &format!("c-{number}"), phase, 0)
+        };
+        assert_eq!(disposition(edge.record_outcome(message).await), Disposition::New, "{number}");
+    }
+    assert_lines(
+        &service.metrics(""),
+        &[
+            "dora_deployments_total{LABELS} 16",
+            r#"dora_releases_total{LABELS,outcome="failed"} 16"#,
+            "dora_lead_time_seconds_sum{LABELS} 0.0",
+        ],
+    );
+    service.stop().await;
+}
+
 #[tokio::test]
 async fn expect_says_that_it_needs_kubernetes() {
     let ground = Ground::new();

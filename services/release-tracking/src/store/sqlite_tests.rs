@@ -123,6 +123,20 @@ async fn a_page_follows_a_page_without_a_gap_even_where_times_are_equal() {
 }
 
 #[tokio::test]
+async fn a_page_that_begins_at_any_time_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    store.change(merged("a", 1)).await.unwrap();
+    for (updated_at, expected) in [(Timestamp::MIN, 0), (Timestamp::UNIX_EPOCH, 0), (Timestamp::MAX, 1)] {
+        // A page's token is no secret, so anybody may write one with this in it.
+        let cursor = Cursor { updated_at, key: release("x").key() };
+        let token = crate::page::encode(&cursor, &Filter::default());
+        let after = crate::page::decode(&token, &Filter::default()).unwrap();
+        assert_eq!(store.list(Filter::default(), Some(after), 5).await.unwrap().len(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_record_goes_when_its_lifetime_is_over_and_is_counted_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());

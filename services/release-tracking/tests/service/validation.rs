@@ -96,3 +96,95 @@ async fn a_look_up_and_a_list_name_the_field_that_is_wrong() {
         assert_eq!(field(&platform.list(request).await.unwrap_err()), expected);
     }
 }
+
+/// Seconds and nanoseconds that are no time between 1970 and 2261.
+const NO_TIMES: [(i64, i32); 11] = [
+    (i64::MIN, 0),
+    (i64::MIN, i32::MIN),
+    (-62_135_596_800, 0),
+    (-1, 0),
+    (0, 0),
+    (1, -1),
+    (1, 1_000_000_000),
+    (1, i32::MAX),
+    (9_183_110_400, 0),
+    (253_402_300_799, 999_999_999),
+    (i64::MAX, i32::MAX),
+];
+
+#[tokio::test]
+async fn a_time_that_nobody_can_mean_is_refused_by_its_field() {
+    let running = Running::start().await;
+    let mut platform = running.task(PLATFORM);
+    for (seconds, nanos) in NO_TIMES {
+        let no_time = Some(ProtoTime { seconds, nanos });
+        let put = v1::PutRequest { release: Some(release("c-1")), ..Default::default() };
+        for (request, expected) in [
+            (v1::PutRequest { pr_created_at: no_time, ..put.clone() }, "pr_created_at"),
+            (v1::PutRequest { merged_at: no_time, ..put.clone() }, "merged_at"),
+            (v1::PutRequest { closed_at: no_time, ..put.clone() }, "closed_at"),
+        ] {
+            assert_eq!(field(&platform.put(request).await.unwrap_err()), expected, "{no_time:?}");
+        }
+        let observe = running.observation(release("c-1"), v1::Phase::Succeeded, 0);
+        for (request, expected) in [
+            (v1::ObserveRequest { finished_at: no_time, ..observe.clone() }, "finished_at"),
+            (v1::ObserveRequest { received_at: no_time, ..observe.clone() }, "received_at"),
+        ] {
+            assert_eq!(field(&running.edge().observe(request).await.unwrap_err()), expected, "{no_time:?}");
+        }
+        let phase = v1::Phase::Failed.into();
+        let resolve = v1::ResolveRequest { release: Some(release("c-1")), phase, finished_at: no_time };
+        assert_eq!(field(&platform.resolve(resolve).await.unwrap_err()), "finished_at", "{no_time:?}");
+    }
+    let list = platform.list(v1::ListRequest::default()).await.unwrap().into_inner();
+    assert!(list.records.is_empty(), "nothing was stored");
+}
+
+#[tokio::test]
+async fn the_first_and_the_last_time_that_are_taken_break_nothing_in_any_combination() {
+    let running = Running::start().await;
+    let mut platform = running.task(PLATFORM);
+    let ends = [(1, 0), (9_183_110_399, 999_999_999)];
+    for number in 0..8_usize {
+        let pick = |bit: usize| {
+            let (seconds, nanos) = ends[number >> bit & 1];
+            Some(ProtoTime { seconds, nanos })
+        };
+        let named = Some(release(&format!("c-{number}")));
+        for (merged_at, closed_at) in [(pick(1), None), (None, pick(2))] {
+            let put = v1::PutRequest {
+                release: named.clone(),
+                pr_created_at: pick(0),
+                merged_at,
+                closed_at,
+                ..Default::default()
+            };
+            platform.put(put).await.unwrap();
+        }
+        let (phase, finished_at) = (v1::Phase::Syncing.into(), pick(0));
+        let resolve = v1::ResolveRequest { release: named.clone(), phase, finished_at };
+        assert!(platform.resolve(resolve).await.unwrap().into_inner().found);
+        for phase in [v1::Phase::Syncing, v1::Phase::Failed, v1::Phase::Succeeded] {
+            let observe = v1::ObserveRequest {
+                finished_at: pick(1),
+                received_at: pick(2),
+                ..running.observation(release(&format!("c-{number}")), phase, 0)
+            };
+            assert!(running.edge().observe(observe).await.unwrap().into_inner().found);
+        }
+    }
+    running.several_sweeps().await;
+    let mut listed = 0;
+    let mut page_token = String::new();
+    loop {
+        let request = v1::ListRequest { page_size: 3, page_token, ..Default::default() };
+        let page = platform.list(request).await.unwrap().into_inner();
+        listed += page.records.len();
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(listed, 8);
+}
