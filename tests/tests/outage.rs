@@ -308,6 +308,11 @@ async fn a_stop_under_load_keeps_every_promise() {
     println!("the stop took {:?}", started.elapsed());
     assert!(status.success(), "{status}");
     assert!(started.elapsed() < Duration::from_secs(25));
+    // Each file holds everything by itself.
+    for log in ["edge/outbox.db-wal", "dora-recorder/dora.db-wal", "release-tracking/tracking.db-wal"] {
+        let left = fs::metadata(mesh.path("data").join(log)).map_or(0, |file| file.len());
+        assert_eq!(left, 0, "{log}");
+    }
     let last = said.last().expect("readiness was told during the stop");
     assert_eq!((last.0, last.1.as_str()), (503, "stopping\n"), "{said:?}");
     let report = load.stop().await;

@@ -73,9 +73,13 @@ impl App {
         let watching = tokio::spawn(health::watch(ledger.clone(), part, context.shutdown.clone()));
         tracing::info!(%address, data_directory = %directory.path().display(), "dora-recorder listens");
         let no_room = Outage::new("finding room for a new stream");
-        let service = Service { ledger, clock: context.clock.clone(), no_room };
+        let service = Service { ledger: ledger.clone(), clock: context.clock.clone(), no_room };
         let served = server.serve(DoraRecorderServer::new(service)).await;
         watching.abort();
-        Ok(served?)
+        served?;
+        if let Err(error) = ledger.store().close().await {
+            tracing::warn!(%error, "the store was not closed: its log is read at the next start");
+        }
+        Ok(())
     }
 }

@@ -82,6 +82,10 @@ impl StreamStore for Forgetful {
     fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.store.close()
+    }
 }
 
 fn at(second: i64) -> Timestamp {

@@ -291,14 +291,15 @@ async fn what_a_task_of_an_app_makes_takes_no_room_of_the_cluster_that_it_names(
 #[tokio::test]
 async fn verdicts_that_find_no_room_are_one_line_of_the_log_and_not_one_each() {
     let ground = Ground::new();
-    let budgets = Budgets { streams: 0, ..Budgets::default() };
+    let budgets = Budgets { streams: 1, ..Budgets::default() };
     let service = ground.start(Config { budgets, ..ground.config() }).await;
     let mut edge = service.client(ServiceName::Edge);
     let warnings = Warnings::collect();
+    edge.record_outcome(outcome("blog", "c-0", Phase::Failed, 10)).await.unwrap();
     for number in 0..30 {
         edge.record_outcome(outcome("shop", &format!("c-{number}"), Phase::Failed, 10)).await.unwrap_err();
     }
-    let lines = warnings.of("dora.budgets.streams 0 is reached");
+    let lines = warnings.of("dora.budgets.streams 1 is reached");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("/platform-cicd/app-shop-cicd/kind-prod-shop-prod-outcome"), "{lines:?}");
     service.stop().await;

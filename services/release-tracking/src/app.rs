@@ -96,10 +96,17 @@ impl App {
         tasks.spawn(self.sweeper.run(shutdown));
         tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), self.shutdown));
 
+        let store = self.tracker.store.clone();
         let mut serving = pin!(self.server.serve(ReleaseTrackingServer::new(Service::new(self.tracker))));
         loop {
             tokio::select! {
-                served = &mut serving => return served.map_err(Error::from),
+                served = &mut serving => {
+                    served?;
+                    if let Err(error) = store.close().await {
+                        tracing::warn!(%error, "the store was not closed: its log is read at the next start");
+                    }
+                    return Ok(());
+                }
                 Some(ended) = tasks.join_next() => {
                     if let Err(death) = ended {
                         let problem = death.to_string();

@@ -82,4 +82,10 @@ pub trait StreamStore: Send + Sync + 'static {
 
     /// How the store is, and how that changes.
     fn health(&self) -> watch::Receiver<Health>;
+
+    /// Leaves the store as somebody who copies it expects it; nothing is written after that.
+    ///
+    /// # Errors
+    /// When it cannot: what is kept is whole, but not in one file.
+    fn close(&self) -> Answer<'_, ()>;
 }

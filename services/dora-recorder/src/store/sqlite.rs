@@ -111,6 +111,10 @@ impl StreamStore for SqliteStore {
     fn health(&self) -> watch::Receiver<Health> {
         self.writer.health()
     }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(self.writer.close())
+    }
 }
 
 fn load(connection: &Connection) -> rusqlite::Result<Vec<Stored>> {

@@ -61,6 +61,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes something of no consequence: the proof that writing works again.
     fn probe(&self, now: Timestamp) -> Answer<'_, ()>;
+
+    /// Leaves the store as somebody who copies it expects it; nothing is written after that.
+    fn close(&self) -> Answer<'_, ()>;
 }
 
 /// What keeps a store from doing what it was asked.

@@ -314,6 +314,10 @@ impl Store for SqliteStore {
             Ok(self.writer.write(move |c| c.execute(sql, [now]).map(|_| ())).await?)
         })
     }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move { Ok(self.writer.close().await?) })
+    }
 }
 
 #[cfg(test)]

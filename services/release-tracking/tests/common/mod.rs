@@ -132,20 +132,6 @@ impl Running {
         answer.record.unwrap().state()
     }
 
-    /// A metric once sweeps have found nothing to correct in it: a count that is read beside a change may be off by it
-    /// until the next sweep.
-    pub async fn settled_metric(&self, name: &str) -> Vec<String> {
-        let mut last = self.metric(name);
-        loop {
-            self.several_sweeps().await;
-            let now = self.metric(name);
-            if now == last {
-                return now;
-            }
-            last = now;
-        }
-    }
-
     pub async fn until_state(&self, release: &v1::Release, expected: v1::ReleaseState) {
         for _ in 0..500 {
             if self.state(release).await == expected {
