@@ -41,7 +41,7 @@ pub use grpc::{Code, GrpcCall, details};
 pub use jaeger::Jaeger;
 pub use load::{Load, LoadReport};
 pub use locate::{product, tool};
-pub use mesh::Mesh;
+pub use mesh::{ALL_DELIVERED, Mesh};
 pub use otlp::{Export, OtlpReceiver, OtlpReply, Protocol, ReceivedSpan};
 pub use process::Process;
 pub use prometheus::{Prometheus, Sample, Target};

@@ -12,10 +12,14 @@ use bytes::Bytes;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Broker, HttpResponse, Process, Run, eventually, http, product};
+use crate::{Broker, HttpResponse, LONG, Process, Run, TestEvent, eventually, http, product};
 
 /// How long a start may take on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);
+
+/// Every target of a terminal event has it.
+pub const ALL_DELIVERED: [(&str, &str); 4] =
+    [("broker", "delivered"), ("tracking", "delivered"), ("dora", "delivered"), ("span", "delivered")];
 
 /// A mesh that can be stopped, killed and started again on the same data.
 pub struct Mesh {
@@ -282,6 +286,27 @@ impl Mesh {
         let request =
             self.client.get(self.url(&format!("/outcome/{cluster}/{key}"))).bearer_auth(self.token(cluster));
         answer(request).await
+    }
+
+    /// Posts an event of the cluster that it names.
+    ///
+    /// # Panics
+    ///
+    /// When it is not taken as a new one.
+    pub async fn accept(&self, event: &TestEvent) {
+        let (status, answer) = self.post(&event.cluster, event.body()).await.expect("an answer");
+        assert_eq!(status, 202, "{answer}");
+    }
+
+    /// Waits until targets of an event are in these states.
+    pub async fn wait_for(&self, event: &TestEvent, states: &[(&str, &str)]) {
+        eventually(&format!("{} is {states:?}", event.chain_id), LONG, || async {
+            let (_, receipt) = self.receipt(&event.cluster, &event.key()).await?;
+            let targets = &receipt["targets"];
+            let all = states.iter().all(|(target, state)| targets[target]["state"] == *state);
+            if all { Ok(()) } else { Err(targets.to_string()) }
+        })
+        .await;
     }
 
     /// Waits until every target of an event has the given state, or all are delivered or replaced.

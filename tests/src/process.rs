@@ -59,6 +59,12 @@ impl Process {
         self.log("stderr")
     }
 
+    /// How many lines of standard error hold this text.
+    #[must_use]
+    pub fn said(&self, text: &str) -> usize {
+        self.stderr().lines().filter(|line| line.contains(text)).count()
+    }
+
     /// The exit status, once the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {

@@ -7,7 +7,8 @@ use std::{
 
 use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Answer, Behaviour, Broker, FakeClock, LONG, Mesh, Run, SHORT, TestEvent, eventually, product,
+    ALL_DELIVERED, Answer, Behaviour, Broker, FakeClock, LONG, Mesh, Run, SHORT, TestEvent, eventually,
+    product,
 };
 
 const DAY: i64 = 24;
@@ -16,29 +17,6 @@ const DAY: i64 = 24;
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
-}
-
-async fn accept(mesh: &Mesh, event: &TestEvent) {
-    let (status, answer) = mesh.post("kind-prod", event.body()).await.unwrap();
-    assert_eq!(status, 202, "{answer}");
-}
-
-/// Waits until targets of an event are in these states.
-async fn wait_for(mesh: &Mesh, event: &TestEvent, states: &[(&str, &str)]) {
-    eventually(&format!("{} is {states:?}", event.chain_id), LONG, || async {
-        let (_, receipt) = mesh.receipt("kind-prod", &event.key()).await?;
-        let targets = &receipt["targets"];
-        let all = states.iter().all(|(target, state)| targets[target]["state"] == *state);
-        if all { Ok(()) } else { Err(targets.to_string()) }
-    })
-    .await;
-}
-
-const ALL_DELIVERED: [(&str, &str); 4] =
-    [("broker", "delivered"), ("tracking", "delivered"), ("dora", "delivered"), ("span", "delivered")];
-
-fn lines(mesh: &mut Mesh, message: &str) -> usize {
-    mesh.process().stderr().lines().filter(|line| line.contains(message)).count()
 }
 
 /// A mesh that goes by a clock of our own. Its certificates are a month old, as they would be.
@@ -79,23 +57,23 @@ async fn a_clock_a_day_off_while_running_settles_in_time_and_sweeps_nothing() {
         mesh.set("release_tracking.keep_ended", "3h");
         mesh.run().await;
         let (old, syncing) = (TestEvent::new("Succeeded", "old"), TestEvent::new("Syncing", "syncing"));
-        accept(&mesh, &old).await;
-        accept(&mesh, &syncing).await;
-        wait_for(&mesh, &old, &ALL_DELIVERED).await;
-        wait_for(&mesh, &syncing, &ALL_DELIVERED[..2]).await;
+        mesh.accept(&old).await;
+        mesh.accept(&syncing).await;
+        mesh.wait_for(&old, &ALL_DELIVERED).await;
+        mesh.wait_for(&syncing, &ALL_DELIVERED[..2]).await;
         let before = TestEvent::new("Failed", "before").app("blog");
-        accept(&mesh, &before).await;
+        mesh.accept(&before).await;
         clock.set_hours_off(hours);
         let started = Instant::now();
         let after = finished_off(TestEvent::new("Failed", "after").app("wiki"), hours);
-        accept(&mesh, &after).await;
-        wait_for(&mesh, &before, &ALL_DELIVERED).await;
-        wait_for(&mesh, &after, &ALL_DELIVERED).await;
+        mesh.accept(&after).await;
+        mesh.wait_for(&before, &ALL_DELIVERED).await;
+        mesh.wait_for(&after, &ALL_DELIVERED).await;
         // Each window is at most its duration, whatever the wall clock says.
         println!("{hours:+} h: settled after {:?}", started.elapsed());
         assert!(started.elapsed() < Duration::from_secs(20), "{hours}: {:?}", started.elapsed());
         eventually("the sweepers have noticed", SHORT, || {
-            let seen = lines(&mut mesh, "wall clock has jumped");
+            let seen = mesh.process().said("wall clock has jumped");
             async move { if seen == 2 { Ok(()) } else { Err(format!("{seen} of 2")) } }
         })
         .await;
@@ -109,8 +87,8 @@ async fn a_clock_a_day_off_while_running_settles_in_time_and_sweeps_nothing() {
         assert_eq!(mesh.metric("dora_releases_total", &["succeeded"]).await, 1.0, "{hours}");
         clock.set_hours_off(0);
         let late = TestEvent::new("Succeeded", "late").app("blog");
-        accept(&mesh, &late).await;
-        wait_for(&mesh, &late, &ALL_DELIVERED).await;
+        mesh.accept(&late).await;
+        mesh.wait_for(&late, &ALL_DELIVERED).await;
         assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0);
         assert!(mesh.stop().await.success());
     }
@@ -138,18 +116,18 @@ async fn a_clock_a_day_off_over_a_restart_settles_within_the_window_and_forgets_
         mesh.set("edge.delivery.retry_cap", "3s");
         mesh.run().await;
         let done = TestEvent::new("Succeeded", "done");
-        accept(&mesh, &done).await;
-        wait_for(&mesh, &done, &ALL_DELIVERED).await;
+        mesh.accept(&done).await;
+        mesh.wait_for(&done, &ALL_DELIVERED).await;
         broker.refuse().await;
         let failed = TestEvent::new("Failed", "failed").app("blog");
-        accept(&mesh, &failed).await;
-        wait_for(&mesh, &failed, &[("broker", "retrying"), ("dora", "waiting"), ("span", "delivered")]).await;
+        mesh.accept(&failed).await;
+        mesh.wait_for(&failed, &[("broker", "retrying"), ("dora", "waiting"), ("span", "delivered")]).await;
         assert!(mesh.stop().await.success());
         clock.set_hours_off(hours);
         broker.accept().await;
         let started = Instant::now();
         mesh.run().await;
-        wait_for(&mesh, &failed, &ALL_DELIVERED).await;
+        mesh.wait_for(&failed, &ALL_DELIVERED).await;
         println!("{hours:+} h: settled and sent {:?} after the start", started.elapsed());
         assert!(started.elapsed() < Duration::from_secs(30), "{hours}: {:?}", started.elapsed());
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -160,8 +138,8 @@ async fn a_clock_a_day_off_over_a_restart_settles_within_the_window_and_forgets_
         mesh.run().await;
         assert_eq!(mesh.post("kind-prod", failed.body()).await.unwrap().0, 200, "{hours}: still known");
         let next = TestEvent::new("Succeeded", "next").app("blog");
-        accept(&mesh, &next).await;
-        wait_for(&mesh, &next, &ALL_DELIVERED).await;
+        mesh.accept(&next).await;
+        mesh.wait_for(&next, &ALL_DELIVERED).await;
         assert_eq!(mesh.metric("dora_releases_total", &[]).await, 3.0, "{hours}");
     }
 }
@@ -174,17 +152,17 @@ async fn a_broker_that_is_gone_for_a_day_gets_everything_and_nothing_is_dead() {
         let mut mesh = mesh_with(&clock, &broker).await;
         mesh.run().await;
         let first = TestEvent::new("Succeeded", "first").app("first");
-        accept(&mesh, &first).await;
-        wait_for(&mesh, &first, &ALL_DELIVERED).await;
+        mesh.accept(&first).await;
+        mesh.wait_for(&first, &ALL_DELIVERED).await;
         broker.refuse().await;
         let events: Vec<_> = (0..40)
             .map(|n| TestEvent::new("Succeeded", &format!("day-{n}")).app(&format!("app-{}", n % 8)))
             .collect();
         for event in &events {
-            accept(&mesh, event).await;
+            mesh.accept(event).await;
         }
         for event in &events {
-            wait_for(&mesh, event, &ALL_DELIVERED[1..]).await;
+            mesh.wait_for(event, &ALL_DELIVERED[1..]).await;
         }
         let down = || async {
             let down = mesh.metric("transponder_target_down", &["broker"]).await;
@@ -200,7 +178,7 @@ async fn a_broker_that_is_gone_for_a_day_gets_everything_and_nothing_is_dead() {
         assert_eq!(mesh.metric("transponder_dead_letters_total", &[]).await, 0.0, "restart: {restart}");
         broker.accept().await;
         for event in &events {
-            wait_for(&mesh, event, &ALL_DELIVERED).await;
+            mesh.wait_for(event, &ALL_DELIVERED).await;
         }
         let keys: BTreeSet<_> =
             broker.received().iter().filter_map(|r| r.header("transponder-key").map(str::to_owned)).collect();
@@ -222,17 +200,17 @@ async fn a_clock_a_day_ahead_gives_nothing_up_that_has_failed_for_seconds() {
         move |request| request.header("transponder-key") == Some(key.as_str()),
         Behaviour::Answer(Answer::status(500)),
     );
-    accept(&mesh, &unlucky).await;
-    wait_for(&mesh, &unlucky, &[("broker", "retrying")]).await;
+    mesh.accept(&unlucky).await;
+    mesh.wait_for(&unlucky, &[("broker", "retrying")]).await;
     assert!(mesh.stop().await.success());
     clock.set_hours_off(25);
     mesh.run().await;
-    accept(&mesh, &finished_off(other.clone(), 25)).await;
-    wait_for(&mesh, &other, &ALL_DELIVERED).await;
+    mesh.accept(&finished_off(other.clone(), 25)).await;
+    mesh.wait_for(&other, &ALL_DELIVERED).await;
     // Tried again at least once while the broker takes the other stream's.
     let tried = broker.received().len();
     broker.wait_for(tried + 2, LONG).await;
-    wait_for(&mesh, &unlucky, &[("broker", "retrying")]).await;
+    mesh.wait_for(&unlucky, &[("broker", "retrying")]).await;
     broker.always(Behaviour::Accept);
-    wait_for(&mesh, &unlucky, &ALL_DELIVERED).await;
+    mesh.wait_for(&unlucky, &ALL_DELIVERED).await;
 }

@@ -14,8 +14,8 @@ use rustix::process::{Signal, geteuid};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Answer, Behaviour, Broker, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, SHORT, TestEvent,
-    eventually, http, usage,
+    ALL_DELIVERED, Answer, Behaviour, Broker, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, SHORT,
+    TestEvent, eventually, http, usage,
 };
 
 /// A mesh that waits for something may use this much of one core.
@@ -36,25 +36,6 @@ async fn assert_idle(mesh: &mut Mesh, what: &str) {
     println!("{what}: {used:.1} % of one core");
     assert!(used < CPU, "{what}: {used} % of one core");
 }
-
-async fn accept(mesh: &Mesh, event: &TestEvent) {
-    let (status, answer) = mesh.post("kind-prod", event.body()).await.unwrap();
-    assert_eq!(status, 202, "{answer}");
-}
-
-/// Waits until targets of an event are in these states.
-async fn wait_for(mesh: &Mesh, event: &TestEvent, states: &[(&str, &str)]) {
-    eventually(&format!("{} is {states:?}", event.chain_id), LONG, || async {
-        let (_, receipt) = mesh.receipt("kind-prod", &event.key()).await?;
-        let targets = &receipt["targets"];
-        let all = states.iter().all(|(target, state)| targets[target]["state"] == *state);
-        if all { Ok(()) } else { Err(targets.to_string()) }
-    })
-    .await;
-}
-
-const ALL_DELIVERED: [(&str, &str); 4] =
-    [("broker", "delivered"), ("tracking", "delivered"), ("dora", "delivered"), ("span", "delivered")];
 
 /// A small file system over a directory. Taken away when dropped; those who use it keep it until they end.
 struct SmallDisk {
@@ -161,7 +142,7 @@ async fn a_full_disk_is_503_and_not_ready_and_loses_nothing() {
     assert_eq!(mesh.curl("kind-prod", &body, &[]).await.unwrap().status, 202);
     acknowledged.push((event, body));
     for (event, body) in &acknowledged {
-        wait_for(&mesh, event, &ALL_DELIVERED).await;
+        mesh.wait_for(event, &ALL_DELIVERED).await;
         let received = broker.received();
         let ours = received.iter().find(|r| r.header("transponder-key") == Some(event.key().as_str()));
         assert_eq!(ours.unwrap().body, body.as_bytes());
@@ -172,7 +153,7 @@ async fn a_full_disk_is_503_and_not_ready_and_loses_nothing() {
     for number in 1..=number {
         let answer = mesh.curl("kind-prod", &large(number).1, &[]).await.unwrap();
         assert!([200, 202].contains(&answer.status), "{}", answer.body_text());
-        wait_for(&mesh, &large(number).0, &ALL_DELIVERED).await;
+        mesh.wait_for(&large(number).0, &ALL_DELIVERED).await;
     }
     assert_eq!(mesh.metric("dora_deployments_total", &[]).await, (number + 1) as f64);
     assert!(mesh.stop().await.success());
@@ -190,16 +171,16 @@ async fn a_broker_that_is_away_holds_up_no_other_target_and_costs_next_to_nothin
         .map(|n| TestEvent::new("Succeeded", &format!("away-{n}")).app(["shop", "blog", "wiki"][n % 3]))
         .collect();
     for event in &events {
-        accept(&mesh, event).await;
+        mesh.accept(event).await;
     }
     for event in &events {
-        wait_for(&mesh, event, &ALL_DELIVERED[1..]).await;
+        mesh.wait_for(event, &ALL_DELIVERED[1..]).await;
     }
     assert_idle(&mut mesh, "no broker").await;
     assert_eq!(mesh.metric("transponder_target_down", &["target=\"broker\""]).await, 1.0);
     assert_eq!(mesh.metric("transponder_target_down", &[]).await, 1.0, "the others are well");
     assert_eq!(readyz(&mesh).await.status, 200, "reports are taken");
-    assert_eq!(lines(&mut mesh, "target does not take events"), 1, "one line in the first minute");
+    assert_eq!(mesh.process().said("target does not take events"), 1, "one line in the first minute");
     broker.accept().await;
     let received = broker.wait_for(events.len(), LONG).await;
     let keys: BTreeSet<_> = received.iter().filter_map(|r| r.header("transponder-key")).collect();
@@ -208,12 +189,8 @@ async fn a_broker_that_is_away_holds_up_no_other_target_and_costs_next_to_nothin
         events.iter().map(TestEvent::key).collect::<Vec<_>>().iter().map(String::as_str).collect()
     );
     for event in &events {
-        wait_for(&mesh, event, &ALL_DELIVERED).await;
+        mesh.wait_for(event, &ALL_DELIVERED).await;
     }
-}
-
-fn lines(mesh: &mut Mesh, message: &str) -> usize {
-    mesh.process().stderr().lines().filter(|line| line.contains(message)).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,10 +203,10 @@ async fn a_tracing_backend_that_is_unavailable_for_ever_holds_up_nobody_else() {
     mesh.run().await;
     let events: Vec<_> = (0..20).map(|n| TestEvent::new("Succeeded", &format!("span-{n}"))).collect();
     for event in &events {
-        accept(&mesh, event).await;
+        mesh.accept(event).await;
     }
     for event in &events {
-        wait_for(&mesh, event, &ALL_DELIVERED[..3]).await;
+        mesh.wait_for(event, &ALL_DELIVERED[..3]).await;
     }
     eventually("the backend is known to be away", LONG, || async {
         let down = mesh.metric("transponder_target_down", &["span"]).await;
@@ -257,7 +234,7 @@ async fn a_tracing_backend_that_is_unavailable_for_ever_holds_up_nobody_else() {
     otlp.always(OtlpReply::Accept);
     mesh.run().await;
     for event in &events {
-        wait_for(&mesh, event, &ALL_DELIVERED).await;
+        mesh.wait_for(event, &ALL_DELIVERED).await;
     }
     let ids: BTreeSet<_> = otlp.spans().iter().map(transponder_tests::ReceivedSpan::span_id).collect();
     assert_eq!(ids.len(), events.len());
@@ -272,7 +249,7 @@ async fn a_stop_does_not_wait_for_a_tracing_backend_that_hangs_and_keeps_its_spa
     mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
     mesh.run().await;
     let event = TestEvent::new("Succeeded", "hang");
-    accept(&mesh, &event).await;
+    mesh.accept(&event).await;
     otlp.wait_for_exports(1, LONG).await;
     let started = Instant::now();
     assert!(mesh.stop().await.success());
@@ -280,7 +257,7 @@ async fn a_stop_does_not_wait_for_a_tracing_backend_that_hangs_and_keeps_its_spa
     assert!(started.elapsed() < Duration::from_secs(25));
     otlp.always(OtlpReply::Accept);
     mesh.run().await;
-    wait_for(&mesh, &event, &ALL_DELIVERED).await;
+    mesh.wait_for(&event, &ALL_DELIVERED).await;
     assert_eq!(otlp.spans().len(), 1);
 }
 
@@ -340,7 +317,7 @@ async fn a_broker_that_takes_calls_and_answers_none_costs_next_to_nothing() {
     let mut mesh = Mesh::new(&broker).await;
     mesh.run().await;
     for n in 0..20 {
-        accept(&mesh, &TestEvent::new("Succeeded", "chain").app(&format!("app-{n}"))).await;
+        mesh.accept(&TestEvent::new("Succeeded", "chain").app(&format!("app-{n}"))).await;
     }
     let down = || async {
         let down = mesh.metric("transponder_target_down", &["broker"]).await;
@@ -374,8 +351,8 @@ async fn what_the_broker_does_not_take_of_one_cluster_delays_no_other() {
             }
             let event = TestEvent::new("Succeeded", &format!("{name}-{n}"));
             let started = Instant::now();
-            accept(&mesh, &event).await;
-            wait_for(&mesh, &event, &[("broker", "delivered")]).await;
+            mesh.accept(&event).await;
+            mesh.wait_for(&event, &[("broker", "delivered")]).await;
             slowest = slowest.max(started.elapsed());
         }
         println!("{name}: at most {slowest:?}");
@@ -394,15 +371,15 @@ async fn a_broker_that_finds_fault_with_every_event_is_known_to_be_wrong() {
     for n in 0..10 {
         assert_eq!(down(&mesh).await, 0.0, "{n}");
         let event = TestEvent::new("Succeeded", &format!("chain-{n}"));
-        accept(&mesh, &event).await;
-        wait_for(&mesh, &event, &[("broker", "dead")]).await;
+        mesh.accept(&event).await;
+        mesh.wait_for(&event, &[("broker", "dead")]).await;
     }
     let known = || async { if down(&mesh).await == 1.0 { Ok(()) } else { Err("not down".to_owned()) } };
     eventually("the broker is known to be wrong", SHORT, known).await;
-    assert_eq!(lines(&mut mesh, "target refuses every event: is its address right?"), 1);
+    assert_eq!(mesh.process().said("target refuses every event: is its address right?"), 1);
     broker.always(Behaviour::Accept);
     let event = TestEvent::new("Succeeded", "good");
-    accept(&mesh, &event).await;
-    wait_for(&mesh, &event, &ALL_DELIVERED).await;
+    mesh.accept(&event).await;
+    mesh.wait_for(&event, &ALL_DELIVERED).await;
     assert_eq!(down(&mesh).await, 0.0);
 }

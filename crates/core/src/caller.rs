@@ -94,6 +94,26 @@ impl fmt::Display for Caller {
     }
 }
 
+/// Who made what is stored: that tells whose room it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The edge, or a Task of the platform: the cluster that it names is the one that reported.
+    Platform,
+    /// A Task of the app, which may name any cluster.
+    App,
+}
+
+impl Maker {
+    /// Who makes something by this caller's call.
+    #[must_use]
+    pub fn of(caller: &Caller) -> Self {
+        match caller {
+            Caller::Service(_) | Caller::Platform { .. } => Self::Platform,
+            Caller::App { .. } => Self::App,
+        }
+    }
+}
+
 /// The methods that a caller is checked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {

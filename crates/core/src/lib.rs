@@ -17,7 +17,7 @@ pub mod settle;
 pub mod target;
 pub mod time;
 
-pub use caller::{Caller, ServiceName};
+pub use caller::{Caller, Maker, ServiceName};
 pub use event::{Event, EventError, Report};
 pub use key::{EventKey, ReleaseKey, StreamKey};
 pub use name::{AppName, AppNamespace, ClusterName, EnvName, NameError};

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use transponder_core::{AppNamespace, ClusterName, Stream};
+use transponder_core::{AppNamespace, ClusterName, Maker, Stream};
 use transponder_runtime::Clock;
 use transponder_store::StoreError;
 
@@ -18,7 +18,7 @@ use crate::{
     config::{Budgets, Config},
     error::{Budget, RecordError},
     metrics::Metrics,
-    state::{Disposition, Hold, Maker, StreamState, Totals, Verdict},
+    state::{Disposition, Hold, StreamState, Totals, Verdict},
     store::{Saved, Stored, StreamStore, Update},
 };
 

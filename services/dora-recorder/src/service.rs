@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use transponder_core::{AppNamespace, Caller, Phase, ServiceName, Stream, caller::Method};
+use transponder_core::{AppNamespace, Caller, Maker, Phase, ServiceName, Stream, caller::Method};
 use transponder_proto::{
     convert::{self, FieldError},
     v1::{self, dora_recorder_server::DoraRecorder},
@@ -17,7 +17,7 @@ use transponder_runtime::{
 use crate::{
     error::RecordError,
     ledger::Ledger,
-    state::{Disposition, Maker, Outcome, Verdict},
+    state::{Disposition, Outcome, Verdict},
 };
 
 pub(crate) struct Service {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use transponder_core::{AppNamespace, Caller, ClusterName};
+use transponder_core::{AppNamespace, ClusterName};
 
 /// Most records per owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,26 +13,6 @@ pub struct Budgets {
     pub cluster: u64,
     /// Of the store.
     pub store: u64,
-}
-
-/// Who made a record: that tells whose room it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
-    /// The edge, or a Task of the platform: the cluster that it names is that of the release.
-    Platform,
-    /// A Task of the app, which may name any cluster.
-    App,
-}
-
-impl Maker {
-    /// Who makes a record by this caller's call.
-    #[must_use]
-    pub fn of(caller: &Caller) -> Self {
-        match caller {
-            Caller::Service(_) | Caller::Platform { .. } => Self::Platform,
-            Caller::App { .. } => Self::App,
-        }
-    }
 }
 
 /// Whose budget it is.

@@ -1,9 +1,8 @@
 //! A change of one record, as data: a store with optimistic concurrency can decide it again after a conflict.
 
-use transponder_core::{Phase, Release, ReleaseId, Timestamp};
+use transponder_core::{Maker, Phase, Release, ReleaseId, Timestamp};
 
 use crate::{
-    budget::Maker,
     record::{Noted, Observation, PullRequest, Record},
     state::State,
 };

@@ -4,11 +4,11 @@ mod decode;
 mod encode;
 
 use tonic::{Request, Response, Status};
-use transponder_core::caller::Method;
+use transponder_core::{Maker, caller::Method};
 use transponder_proto::v1;
 use transponder_runtime::auth;
 
-use crate::{budget::Maker, page, tracker::Tracker};
+use crate::{page, tracker::Tracker};
 
 /// The gRPC service.
 pub(crate) struct Service {

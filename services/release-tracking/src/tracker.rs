@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use transponder_core::{
-    AppName, AppNamespace, ClusterName, EnvName, Phase, Release, ReleaseId, Stream, Timestamp,
+    AppName, AppNamespace, ClusterName, EnvName, Maker, Phase, Release, ReleaseId, Stream, Timestamp,
 };
 use transponder_runtime::{Clock, Fault, outage::Outage};
 
 use crate::{
-    budget::Maker,
     change::{Change, Unknown, What},
     metrics::Metrics,
     record::{Observation, PullRequest, Record},

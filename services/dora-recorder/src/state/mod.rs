@@ -11,7 +11,7 @@ mod window;
 
 use std::time::Duration;
 
-use transponder_core::{Caller, Phase, ReleaseKey, Stream, Timestamp};
+use transponder_core::{Maker, Phase, ReleaseKey, Stream, Timestamp};
 
 pub use instant::Instant;
 pub use totals::{Discarded, Histogram, LEAD_TIME_BOUNDS, RESTORE_BOUNDS, Sample, Totals};
@@ -91,26 +91,6 @@ impl Hold {
         match Instant::from(now).since(self.since) {
             Some(elapsed) => self.length.saturating_sub(elapsed),
             None => self.length,
-        }
-    }
-}
-
-/// Who made a stream: that tells whose room it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
-    /// The edge, or a Task of the platform: the cluster that it names is the one that reported.
-    Platform,
-    /// A Task of the app, which may name any cluster.
-    App,
-}
-
-impl Maker {
-    /// Who makes a stream by this caller's call.
-    #[must_use]
-    pub fn of(caller: &Caller) -> Self {
-        match caller {
-            Caller::Service(_) | Caller::Platform { .. } => Self::Platform,
-            Caller::App { .. } => Self::App,
         }
     }
 }

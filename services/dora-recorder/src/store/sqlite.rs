@@ -5,12 +5,12 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params, types::Type};
 use tokio::sync::watch;
-use transponder_core::{AppName, AppNamespace, ClusterName, EnvName, NameError, ReleaseKey, Stream};
+use transponder_core::{AppName, AppNamespace, ClusterName, EnvName, Maker, NameError, ReleaseKey, Stream};
 use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{Answer, Saved, Stored, StreamStore, Update};
-use crate::state::{Hold, Instant, Known, Maker, StreamState, Window};
+use crate::state::{Hold, Instant, Known, StreamState, Window};
 
 /// The file in the data directory.
 const FILE: &str = "dora.db";

@@ -1,11 +1,11 @@
 //! Between records and rows.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Params, params};
-use transponder_core::{ReleaseId, ReleaseKey, Stream, StreamKey, Timestamp};
+use transponder_core::{Maker, ReleaseId, ReleaseKey, Stream, StreamKey, Timestamp};
 
 use super::{Error, Move, Report};
 use crate::{
-    budget::{Budgets, Maker, Owner, Spent},
+    budget::{Budgets, Owner, Spent},
     change::Decision,
     record::Record,
     state::State,

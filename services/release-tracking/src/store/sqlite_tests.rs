@@ -1,10 +1,10 @@
 //! The embedded store on a real file.
 
-use transponder_core::Phase;
+use transponder_core::{Maker, Phase};
 
 use super::*;
 use crate::{
-    budget::{Maker, Owner},
+    budget::Owner,
     change::Unknown,
     record::{PullRequest, fixture::*},
     store::Error,
