@@ -2,8 +2,8 @@
 //!
 //! Each lives in a folder of its own, `<cache>/<name>-<version>`, made under a temporary name and renamed, so that a
 //! broken download is never used. The cache is `~/.cache/transponder-tools`; `TRANSPONDER_TOOLS` moves it. Checksums
-//! are those of the registries: `tools/go/go.sum`, `tools/npm/package-lock.json`, `tools/pypi/requirements.txt`, and
-//! Debian's signed package lists.
+//! are those of the registries: the `go.sum` of `tools/go` and `tools/kubernetes`, `tools/npm/package-lock.json`,
+//! `tools/pypi/requirements.txt`, and Debian's signed package lists.
 
 mod cache;
 mod install;
@@ -39,8 +39,8 @@ struct Program {
 
 #[derive(Debug)]
 enum Source {
-    /// Built by `go build` in the module `tools/go`: the package.
-    Go(&'static str),
+    /// Built by one `go build`.
+    Go(GoBuild),
     /// Installed from `tools/npm`.
     Npm,
     /// One file out of the source archive named in `tools/pypi`.
@@ -51,6 +51,17 @@ enum Source {
     System,
     /// A binary named by this variable; it is in no registry.
     Given(&'static str),
+}
+
+/// What one `go build` makes.
+#[derive(Debug)]
+struct GoBuild {
+    /// The folder of `tools` whose `go.mod` pins it.
+    module: &'static str,
+    /// The packages of its programs.
+    packages: &'static [&'static str],
+    /// What the linker is told; empty for nothing.
+    ldflags: &'static str,
 }
 
 /// All tools, quick ones first: they are set up in this order.
@@ -83,6 +94,12 @@ pub(crate) const TOOLS: &[Tool] = &[
         programs: &[program("libfaketime", "usr/lib/libfaketime.so.1")],
     },
     Tool {
+        name: "etcd",
+        version: "3.4.23",
+        source: Source::Debian(&["etcd-server=3.4.23*", "etcd-client=3.4.23*"]),
+        programs: &[program("etcd", "usr/bin/etcd"), program("etcdctl", "usr/bin/etcdctl")],
+    },
+    Tool {
         name: "grpcurl-v1alpha",
         version: "1.8.6",
         source: Source::Pypi,
@@ -91,20 +108,40 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         name: "grpcurl",
         version: "1.9.3",
-        source: Source::Go("github.com/fullstorydev/grpcurl/cmd/grpcurl"),
+        source: Source::Go(shared(&["github.com/fullstorydev/grpcurl/cmd/grpcurl"])),
         programs: &[program("grpcurl", "grpcurl")],
     },
     Tool {
         name: "vegeta",
         version: "12.12.0",
-        source: Source::Go("github.com/tsenart/vegeta/v12"),
+        source: Source::Go(shared(&["github.com/tsenart/vegeta/v12"])),
         programs: &[program("vegeta", "vegeta")],
     },
     Tool {
         name: "jaeger",
         version: "1.76.0",
-        source: Source::Go("github.com/jaegertracing/jaeger/cmd/jaeger"),
+        source: Source::Go(shared(&["github.com/jaegertracing/jaeger/cmd/jaeger"])),
         programs: &[program("jaeger", "jaeger")],
+    },
+    Tool {
+        name: "kubernetes",
+        version: "1.36.0",
+        source: Source::Go(GoBuild {
+            module: "kubernetes",
+            packages: &[
+                "k8s.io/kubernetes/cmd/kube-apiserver",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kubectl",
+            ],
+            // Without them it says that it is v0.0.0, and clients that look for a version go by that.
+            ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.0 \
+                      -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
+        }),
+        programs: &[
+            program("kube-apiserver", "kube-apiserver"),
+            program("kube-controller-manager", "kube-controller-manager"),
+            program("kubectl", "kubectl"),
+        ],
     },
     Tool {
         name: "tempo",
@@ -116,6 +153,11 @@ pub(crate) const TOOLS: &[Tool] = &[
 
 const fn program(name: &'static str, path: &'static str) -> Program {
     Program { name, path }
+}
+
+/// Packages of the module that the Go tools without needs of their own share.
+const fn shared(packages: &'static [&'static str]) -> GoBuild {
+    GoBuild { module: "go", packages, ldflags: "" }
 }
 
 /// What `cargo xtask tools` takes.
