@@ -5,6 +5,7 @@
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;
 //! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
 //! * [`Jaeger`], [`Tempo`] and [`Prometheus`] are the real ones; [`curl`], [`GrpcCall`] and [`Run`] call real clients;
+//! * [`kubernetes::ApiServer`] is a real control plane, whose programs can be killed and started again;
 //! * [`eventually`] waits, and says what it saw last when it waited in vain.
 //!
 //! Everything here reports trouble by panicking in the test that asked: a test has no use for an error it would only
@@ -18,6 +19,7 @@ mod eventually;
 mod fake_clock;
 mod grpc;
 mod jaeger;
+pub mod kubernetes;
 mod load;
 mod locate;
 mod mesh;

@@ -20,6 +20,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("doc", &[]),
     ("fuzz", &[]),
     ("apart", &["curl"]),
+    ("apiserver", &["curl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
     ("door", &["curl"]),
