@@ -57,7 +57,7 @@ async fn it_is_up_in_seconds_and_leaves_nothing_behind() {
     let mut server = ApiServer::start().await;
     let took = started.elapsed();
     println!("started in {took:.1?}");
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(took < LONG, "{took:?}");
     let version = server.kubectl(["version", "-o", "json"]).await.success().json();
     assert_eq!(version["serverVersion"]["gitVersion"], "v1.36.0", "{version}");
     let mut controllers = server.controller_manager().await;
@@ -168,7 +168,7 @@ async fn without_etcd_requests_fail_in_bounded_time_and_work_when_it_is_back() {
     let took = started.elapsed();
     println!("without etcd a request failed in {took:.1?}: {}", ran.stderr.trim());
     assert_ne!(ran.code, Some(0), "{ran:?}");
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(took < LONG, "{took:?}");
     server.start_etcd().await;
     let started = Instant::now();
     eventually("requests work", LONG, || answered(&server)).await;
