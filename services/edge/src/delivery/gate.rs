@@ -30,6 +30,9 @@ pub(super) struct Gate {
     in_flight: usize,
     /// Since the last success of anybody.
     all: Line,
+    /// Who failed last since then, and whether others did as well.
+    last: Option<ClusterName>,
+    several: bool,
     /// Of the clusters that fail.
     lines: HashMap<ClusterName, Line>,
     reminded: Option<Instant>,
@@ -77,7 +80,15 @@ impl Line {
 
 impl Gate {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, in_flight: 0, all: Line::default(), lines: HashMap::new(), reminded: None }
+        Self {
+            limit,
+            in_flight: 0,
+            all: Line::default(),
+            last: None,
+            several: false,
+            lines: HashMap::new(),
+            reminded: None,
+        }
     }
 
     /// Whether another call may start at all.
@@ -97,7 +108,7 @@ impl Gate {
 
     /// One cluster that fails closes its own line alone.
     fn is_closed_to_all(&self) -> bool {
-        self.is_down() && self.lines.len() > 1
+        self.is_down() && self.several
     }
 
     /// When a pause ends. A probe that is out ends by itself, and its end is told.
@@ -129,6 +140,7 @@ impl Gate {
         self.ended(cluster);
         let (was_down, was_away) = (self.is_down(), self.is_closed_to_all());
         self.all = Line { probing: self.all.probing, ..Line::default() };
+        (self.last, self.several) = (None, false);
         let line = self.lines.remove(cluster);
         if was_away {
             self.lines.clear();
@@ -155,6 +167,8 @@ impl Gate {
     ) -> bool {
         self.ended(cluster);
         self.all.failed(now, Duration::ZERO, random);
+        self.several |= self.last.as_ref().is_some_and(|last| last != cluster);
+        self.last = Some(cluster.clone());
         let line = self.lines.entry(cluster.clone()).or_default();
         line.failed(now, asked.unwrap_or_default().min(ASKED), random);
         if !line.is_closed() && !self.all.is_closed() {
@@ -225,6 +239,20 @@ mod tests {
         gate.started(&b);
         assert_eq!(gate.succeeded(&b), Opened::Before);
         assert!(!gate.admits_cluster(&a, now + Duration::from_secs(299)));
+    }
+
+    #[test]
+    fn who_failed_long_ago_does_not_make_another_clusters_failures_everybodys() {
+        let (a, b, long_ago) = (cluster("a"), cluster("b"), cluster("long-ago"));
+        let mut gate = Gate::new(8);
+        let now = Instant::now();
+        fail(&mut gate, &long_ago, now);
+        gate.started(&b);
+        gate.succeeded(&b);
+        (0..10).for_each(|n| fail(&mut gate, &a, now + Duration::from_secs(60 * n)));
+        let later = now + Duration::from_secs(60 * 9);
+        assert!(!gate.admits_cluster(&a, later));
+        assert!(gate.admits(later) && gate.admits_cluster(&b, later));
     }
 
     #[test]
