@@ -11,11 +11,24 @@ use figment::{
     value::Dict,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use transponder_core::ServiceName;
 
 pub use check::BadValue;
 
 /// The prefix of configuration variables; two underscores part the levels: `TRANSPONDER_EDGE__LISTEN`.
 pub const ENV_PREFIX: &str = "TRANSPONDER_";
+
+/// The section of a service.
+#[must_use]
+pub fn section(service: ServiceName) -> &'static str {
+    match service {
+        ServiceName::Edge => "edge",
+        ServiceName::Forwarder => "forwarder",
+        ServiceName::DoraRecorder => "dora",
+        ServiceName::ReleaseTracking => "release_tracking",
+        ServiceName::OutcomeSpan => "outcome_span",
+    }
+}
 
 /// Configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]

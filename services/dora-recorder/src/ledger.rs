@@ -120,8 +120,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Counts a verdict, of a stream that `maker` makes if there is none, and answers when it is on disk. Verdicts of one stream wait for each other; those of different
-    /// streams share commits. Once begun it is carried through, whether or not the caller still waits.
+    /// Counts a verdict, of a stream that `maker` makes if there is none, and answers when it is on disk. Verdicts of one
+    /// stream wait for each other; those of different streams share commits. Once begun it is carried through, whether or
+    /// not the caller still waits.
     pub(crate) async fn record(
         self: &Arc<Self>,
         stream: Stream,

@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::{
-    Ground, PLATFORM_TOKEN, SHOP_TOKEN, disposition, eventually, outcome, warnings::Warnings, with_token,
-};
+use common::{Ground, PLATFORM_TOKEN, SHOP_TOKEN, disposition, eventually, outcome, warnings, with_token};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use transponder_core::ServiceName;
@@ -294,12 +292,12 @@ async fn verdicts_that_find_no_room_are_one_line_of_the_log_and_not_one_each() {
     let budgets = Budgets { streams: 1, ..Budgets::default() };
     let service = ground.start(Config { budgets, ..ground.config() }).await;
     let mut edge = service.client(ServiceName::Edge);
-    let warnings = Warnings::collect();
+    warnings::collect();
     edge.record_outcome(outcome("blog", "c-0", Phase::Failed, 10)).await.unwrap();
     for number in 0..30 {
         edge.record_outcome(outcome("shop", &format!("c-{number}"), Phase::Failed, 10)).await.unwrap_err();
     }
-    let lines = warnings.of("dora.budgets.streams 1 is reached");
+    let lines = warnings::of("dora.budgets.streams 1 is reached");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("/platform-cicd/app-shop-cicd/kind-prod-shop-prod-outcome"), "{lines:?}");
     service.stop().await;

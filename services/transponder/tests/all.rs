@@ -257,7 +257,7 @@ fn an_outcome_that_was_given_up_is_one_that_the_doctor_tells_of() {
     running.add_cluster();
     running.send(&["--wait", "0s"]);
     let shown = running.doctor_says("there are dead outcomes");
-    assert!(shown.contains("outcomes list --state dead, then outcomes replay KEY"), "{shown}");
+    assert!(shown.contains("outcomes list --state dead; with the cause mended"), "{shown}");
 }
 
 #[test]

@@ -51,7 +51,12 @@ pub(super) async fn accept(
         if !matches!(taken, Some((_, false))) && said.is_none_or(|at| at.elapsed() >= CROWDED) {
             said = Some(Instant::now());
             let service = identity.service();
-            tracing::warn!(%service, "all connections are taken: the oldest stranger makes room for a new one");
+            match &taken {
+                Some(_) => {
+                    tracing::warn!(%service, "all connections are taken: the oldest stranger makes room for a new one");
+                }
+                None => tracing::warn!(%service, "all connections are taken and kept: a new one is refused"),
+            }
         }
         let Some((seat, _)) = taken else { continue };
         let (identity, sender) = (identity.clone(), sender.clone());
@@ -102,9 +107,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A call on it was authenticated: it is no stranger's any more.
+    /// A call on it was authenticated: it is no stranger's any more. A part of the mesh never was one.
     pub(super) fn authenticated(&self) {
-        self.seat.keep_for_task();
+        if !matches!(self.peer, Peer::Service(_)) {
+            self.seat.keep_for_task();
+        }
     }
 }
 

@@ -92,6 +92,9 @@ where
 
 /// Attributes as the semantic conventions for RPC have them. A refusal stands in the head of the answer, success behind it.
 fn describe<E>(span: &mut Span, name: &str, answer: &Result<Response<Body>, E>) {
+    if !span.is_recorded() {
+        return;
+    }
     let (service, method) = name.split_once('/').unwrap_or((name, ""));
     span.set("rpc.system", || "grpc");
     span.set("rpc.service", || service.to_owned());

@@ -7,10 +7,9 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{body::Body, server::NamedService};
 use tower::Service;
-use transponder_core::ServiceName;
 
 use super::{connection::accept, identify::AuthLayer, seats::Seats};
-use crate::{Context, Shutdown, auth::TokenReviewer, mesh::MeshIdentity, trace::Tracer};
+use crate::{Context, Shutdown, auth::TokenReviewer, config, mesh::MeshIdentity, trace::Tracer};
 
 /// Connections that are served at a time.
 const CONNECTIONS: usize = 1024;
@@ -41,10 +40,7 @@ impl Server {
         context: &Context,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|e| {
-            let section = match identity.service() {
-                ServiceName::DoraRecorder => "dora".to_owned(),
-                service => service.as_str().replace('-', "_"),
-            };
+            let section = config::section(identity.service());
             std::io::Error::new(e.kind(), format!("cannot listen on {address} ({section}.listen): {e}"))
         })?;
         Ok(Self {

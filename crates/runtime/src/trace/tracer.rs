@@ -170,6 +170,12 @@ impl Span {
         self.context
     }
 
+    /// Whether what is told of it goes anywhere.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
     /// Lets it begin earlier than now.
     pub fn since(mut self, start: SystemTime) -> Self {
         if let Some((_, data)) = &mut self.recorded {

@@ -1,67 +1,38 @@
 //! The warnings that the code under test logs.
 
-use std::{
-    fmt::{Debug, Write as _},
-    sync::{Arc, Mutex},
-};
+use std::{cell::RefCell, io, sync::Once};
 
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-    subscriber::DefaultGuard,
-};
+use tracing::Level;
 
-/// Collects what this thread warns of while it lives: a test's runtime has no other.
-pub(crate) struct Warnings {
-    lines: Arc<Mutex<Vec<String>>>,
-    _guard: DefaultGuard,
+thread_local! {
+    /// Of this thread, and so of this test: its runtime has no other.
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Warnings {
-    pub(crate) fn collect() -> Self {
-        let lines = Arc::default();
-        let guard = tracing::subscriber::set_default(Collector(Arc::clone(&lines)));
-        Self { lines, _guard: guard }
+struct ThisThread;
+
+impl io::Write for ThisThread {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        WRITTEN.with_borrow_mut(|written| written.write(bytes))
     }
 
-    /// The lines so far that contain this.
-    pub(crate) fn of(&self, what: &str) -> Vec<String> {
-        self.lines.lock().unwrap().iter().filter(|line| line.contains(what)).cloned().collect()
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-struct Collector(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Collector {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
+/// Begins to collect warnings. For the whole process: with a subscriber of one thread, a line that another thread comes to
+/// first is taken for one that nobody wants.
+pub(crate) fn collect() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let lines = tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false);
+        lines.with_writer(|| ThisThread).init();
+    });
 }
 
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{field}={value:?} ").unwrap();
-    }
+/// The lines of this test so far that contain this.
+pub(crate) fn of(what: &str) -> Vec<String> {
+    let written = WRITTEN.with_borrow(|written| String::from_utf8_lossy(written).into_owned());
+    written.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
 }

@@ -6,7 +6,7 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 use transponder_proto::v1;
 
-use crate::common::{PLATFORM, Running, SHOP, release, warnings::Warnings};
+use crate::common::{PLATFORM, Running, SHOP, release, warnings};
 
 #[tokio::test]
 async fn a_read_or_write_that_fails_is_unavailable_and_the_service_recovers() {
@@ -77,12 +77,12 @@ async fn what_a_task_of_an_app_makes_takes_no_room_of_the_cluster_that_it_names(
 async fn releases_that_find_no_room_are_one_line_of_the_log_and_not_one_each() {
     let running = Running::with(|config| config.max_records = 1).await;
     running.merged(release("c-1"), 0).await;
-    let warnings = Warnings::collect();
+    warnings::collect();
     for number in 2..30 {
         let request = running.observation(release(&format!("c-{number}")), v1::Phase::Failed, 0);
         running.edge().observe(request).await.unwrap_err();
     }
-    let lines = warnings.of("the store holds its 1 records");
+    let lines = warnings::of("the store holds its 1 records");
     assert_eq!(lines.len(), 1, "{lines:?}");
 }
 

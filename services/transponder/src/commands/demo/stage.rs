@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use transponder_core::{ClusterName, ServiceName, Timestamp};
-use transponder_runtime::Context;
+use transponder_runtime::{Context, config::section};
 
 use super::{broker::Broker, look::PATIENCE, task::Task};
 use crate::{
@@ -148,17 +148,6 @@ fn pin(installation: &Installation, addresses: &Addresses) -> anyhow::Result<()>
         set(section(*service), *address);
     }
     write_private(&installation.config_file(), file.to_string().as_bytes())
-}
-
-/// The section of a service in the configuration.
-fn section(service: ServiceName) -> &'static str {
-    match service {
-        ServiceName::Edge => "edge",
-        ServiceName::Forwarder => "forwarder",
-        ServiceName::DoraRecorder => "dora",
-        ServiceName::ReleaseTracking => "release_tracking",
-        ServiceName::OutcomeSpan => "outcome_span",
-    }
 }
 
 /// The installation's file, free ports, and windows that a reader can wait for; what the user sets comes last.

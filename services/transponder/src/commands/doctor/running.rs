@@ -78,7 +78,7 @@ async fn dead(config: &Config, findings: &mut Findings) {
     let asking = operator::ask(directory, Method::GET, "/outcomes?state=dead&limit=1");
     match tokio::time::timeout(PATIENCE, asking).await {
         Ok(Ok(answer)) if answer["outcomes"].as_array().is_some_and(|dead| !dead.is_empty()) => {
-            let mend = "transponder outcomes list --state dead, then outcomes replay KEY";
+            let mend = "transponder outcomes list --state dead; with the cause mended, outcomes replay KEY or --all-dead";
             findings.doubtful(AREA, "there are dead outcomes", at.display(), mend);
         }
         Ok(Ok(_)) => findings.fine(AREA, "there are no dead outcomes", at.display()),
