@@ -67,7 +67,7 @@ impl Door {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name(THREADS).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let context = Context::new();
-        let app = runtime.block_on(App::build(config, &mesh, &context)).expect("an edge");
+        let app = runtime.block_on(App::build(config, &mesh, None, &context)).expect("an edge");
         let address = app.address();
         let edge = runtime.spawn(async move { app.run().await.expect("an edge ends well") });
         Self {

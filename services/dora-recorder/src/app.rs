@@ -3,11 +3,12 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use transponder_core::ServiceName;
+use transponder_kubernetes::Access;
 use transponder_proto::v1::dora_recorder_server::DoraRecorderServer;
 use transponder_runtime::{
     Context,
     admin::Part,
-    auth::{CallersConfig, TokenFile},
+    auth::TokenReviewer,
     grpc::Server,
     mesh::{MeshConfig, MeshIdentity},
     outage::Outage,
@@ -38,13 +39,14 @@ impl App {
     pub async fn build(
         config: Config,
         mesh: &MeshConfig,
-        callers: &CallersConfig,
+        reviewer: Arc<dyn TokenReviewer>,
+        kubernetes: Option<&Access>,
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
+        let _ = kubernetes;
         let part = context.readiness.part("dora-recorder");
         let identity = MeshIdentity::load(ServiceName::DoraRecorder, mesh, context)?;
-        let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let failed = |source: StoreError| Error::Store { directory: config.data_directory.clone(), source };
         let directory = DataDirectory::open(&config.data_directory).map_err(failed)?;
         let store = SqliteStore::open(directory.path()).map_err(failed)?;

@@ -14,9 +14,6 @@ pub enum Error {
     /// The mesh identity cannot be used.
     #[error("dora-recorder: mesh identity: {0}")]
     Identity(#[from] TlsError),
-    /// The list of callers cannot be used.
-    #[error("dora-recorder: {0}")]
-    Callers(String),
     /// The store cannot be opened.
     #[error("dora-recorder: {}: {source}", directory.display())]
     Store {

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, pin::pin, sync::Arc};
 use rustls::ServerConfig;
 use tokio::sync::oneshot;
 use transponder_core::ServiceName;
+use transponder_kubernetes::Access;
 use transponder_runtime::{
     Context,
     admin::Part,
@@ -42,8 +43,14 @@ impl App {
     ///
     /// # Errors
     /// Names what cannot be used.
-    pub async fn build(config: Config, mesh: &MeshConfig, context: &Context) -> Result<Self, Error> {
+    pub async fn build(
+        config: Config,
+        mesh: &MeshConfig,
+        kubernetes: Option<&Access>,
+        context: &Context,
+    ) -> Result<Self, Error> {
         config.check()?;
+        let _ = kubernetes;
         let metrics = Metrics::register(context);
         let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
         let peers = Peers::new(&config.peers, &config.delivery, &identity, &context.tracer)?;

@@ -7,7 +7,7 @@ use transponder_proto::v1::forwarder_server::ForwarderServer;
 use transponder_runtime::{
     Context,
     admin::Part,
-    auth::{CallersConfig, TokenFile},
+    auth::TokenReviewer,
     grpc::Server,
     mesh::{MeshConfig, MeshIdentity},
     outage::Outage,
@@ -35,13 +35,12 @@ impl App {
     pub async fn build(
         config: Config,
         mesh: &MeshConfig,
-        callers: &CallersConfig,
+        reviewer: Arc<dyn TokenReviewer>,
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
         let part = context.readiness.part("forwarder");
         let identity = MeshIdentity::load(ServiceName::Forwarder, mesh, context)?;
-        let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let service = Service {
             broker: Broker::new(&config, context.shutdown.clone())?,
             token: TokenSource::new(&config.token_file, &config.audience).map(Arc::new),

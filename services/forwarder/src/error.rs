@@ -8,9 +8,6 @@ pub enum Error {
     /// Its mesh certificate or the broker's CA cannot be used.
     #[error("forwarder: {0}")]
     Tls(#[from] TlsError),
-    /// The callers' configuration cannot be used.
-    #[error("forwarder: {0}")]
-    Callers(String),
     /// A value of its configuration cannot be used.
     #[error(transparent)]
     Config(#[from] BadValue),

@@ -1,13 +1,13 @@
 //! Build and run.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use transponder_core::ServiceName;
 use transponder_proto::v1::outcome_span_server::OutcomeSpanServer;
 use transponder_runtime::{
     Context,
     admin::Part,
-    auth::{CallersConfig, TokenFile},
+    auth::TokenReviewer,
     grpc::{self, Server},
     mesh::{MeshConfig, MeshIdentity},
 };
@@ -31,13 +31,12 @@ impl App {
         config: Config,
         settings: Settings,
         mesh: &MeshConfig,
-        callers: &CallersConfig,
+        reviewer: Arc<dyn TokenReviewer>,
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
         let part = context.readiness.part("outcome-span");
         let identity = MeshIdentity::load(ServiceName::OutcomeSpan, mesh, context)?;
-        let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let channel = grpc::channel(&config.release_tracking, ServiceName::ReleaseTracking, identity.clone())
             .map_err(Error::ReleaseTracking)?;
         match &settings.endpoint {

@@ -13,9 +13,6 @@ pub enum Error {
     /// Its mesh certificate cannot be used.
     #[error("outcome-span: {0}")]
     Tls(#[from] TlsError),
-    /// The callers' configuration cannot be used.
-    #[error("outcome-span: {0}")]
-    Callers(String),
     /// One of the standard variables cannot be used.
     #[error("outcome-span: {0}")]
     Setting(#[from] SettingError),

@@ -4,11 +4,12 @@ use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 use transponder_core::ServiceName;
+use transponder_kubernetes::Access;
 use transponder_proto::v1::release_tracking_server::ReleaseTrackingServer;
 use transponder_runtime::{
     Context, Shutdown,
     admin::Part,
-    auth::{CallersConfig, TokenFile},
+    auth::TokenReviewer,
     grpc::Server,
     mesh::{MeshConfig, MeshIdentity},
     operator,
@@ -49,10 +50,12 @@ impl App {
     pub async fn build(
         config: Config,
         mesh: &MeshConfig,
-        callers: &CallersConfig,
+        reviewer: Arc<dyn TokenReviewer>,
+        kubernetes: Option<&Access>,
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
+        let _ = kubernetes;
         let part = context.readiness.part("release-tracking");
         let directory = DataDirectory::open(&config.data_directory)?;
         let store = SqliteStore::open(directory.path(), config.budgets())?;
@@ -61,7 +64,6 @@ impl App {
         metrics.count(&store.tally().await?);
         metrics.restore_reports(&store.reports().await?, context.clock.wall());
         let identity = MeshIdentity::load(ServiceName::ReleaseTracking, mesh, context)?;
-        let reviewer = TokenFile::load(callers, context).map_err(Error::Callers)?;
         let server = Server::bind(config.listen, identity, reviewer, context).await.map_err(Error::Listen)?;
         let address = server.address().map_err(Error::Listen)?;
         let tracker = Tracker {

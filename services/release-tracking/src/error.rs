@@ -24,9 +24,6 @@ pub enum Error {
     /// The mesh certificate cannot be used.
     #[error("release-tracking: mesh certificate: {0}")]
     Mesh(#[from] TlsError),
-    /// Callers cannot be told apart.
-    #[error("release-tracking: {0}")]
-    Callers(String),
     /// A listener cannot be opened.
     #[error("release-tracking: {0}")]
     Listen(#[source] std::io::Error),

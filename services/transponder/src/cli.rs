@@ -17,6 +17,7 @@ use crate::commands::{
     send::SendArgs,
     serve::ServeArgs,
 };
+use crate::config::StoreKind;
 
 /// Tells a delivery platform what really happened to a release on a cluster that it may not touch.
 #[derive(Debug, Parser)]
@@ -40,6 +41,9 @@ pub struct Globals {
     /// Overrides one value of the configuration, as in --set edge.listen=127.0.0.1:8443; may be repeated.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
+    /// Where state is kept: the value of store.kind.
+    #[arg(long, global = true, value_name = "KIND")]
+    pub store: Option<StoreKind>,
     /// What is logged to stderr, as in info or info,transponder_edge=debug.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,

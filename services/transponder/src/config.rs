@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use figment::Figment;
 use serde::{Deserialize, Serialize};
+use transponder_kubernetes::KubernetesConfig;
 use transponder_runtime::{
     auth::CallersConfig, config::ConfigError, mesh::MeshConfig, telemetry::LogFormat, trace::TracesConfig,
 };
@@ -20,6 +21,10 @@ pub struct Config {
     pub traces: TracesConfig,
     /// The admin listener.
     pub admin: AdminConfig,
+    /// Where state is kept.
+    pub store: StoreConfig,
+    /// How the API server is reached.
+    pub kubernetes: KubernetesConfig,
     /// Identities of the mesh.
     pub mesh: MeshConfig,
     /// Which ServiceAccounts may call.
@@ -34,6 +39,36 @@ pub struct Config {
     pub release_tracking: transponder_release_tracking::Config,
     /// The outcome span.
     pub outcome_span: transponder_outcome_span::Config,
+}
+
+/// Where state is kept.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// Which store.
+    pub kind: StoreKind,
+}
+
+/// The stores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreKind {
+    /// SQLite files on a local disk: one process per service.
+    #[default]
+    Embedded,
+    /// Custom resources of a Kubernetes API: as many replicas as are wanted. Registry and callers come from there, too.
+    Kubernetes,
+}
+
+impl StoreKind {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
 }
 
 /// Logging.
@@ -72,6 +107,9 @@ impl Default for AdminConfig {
 /// Names each key that is unknown or has a bad value, and where it comes from.
 pub fn load(globals: &Globals) -> Result<(Config, Figment), ConfigError> {
     let mut flags = globals.set.clone();
+    if let Some(kind) = globals.store {
+        flags.push(("store.kind".into(), kind.as_str().into()));
+    }
     if let Some(filter) = &globals.log {
         flags.push(("log.filter".into(), filter.clone()));
     }

@@ -16,7 +16,7 @@ use transponder_dora_recorder::{App, Config, Error};
 use transponder_proto::v1::{self, dora_recorder_client::DoraRecorderClient};
 use transponder_runtime::{
     Context,
-    auth::CallersConfig,
+    auth::{CallersConfig, TokenFile},
     grpc::{self, MeshChannel},
     mesh::{MeshConfig, MeshIdentity},
 };
@@ -71,7 +71,8 @@ impl Ground {
             ..CallersConfig::default()
         };
         let context = Context::new();
-        let app = App::build(config, &self.mesh, &callers, &context).await.unwrap();
+        let reviewer = TokenFile::load(&callers, &context).unwrap();
+        let app = App::build(config, &self.mesh, reviewer, None, &context).await.unwrap();
         let address = app.address();
         Running { context, address, mesh: self.mesh.clone(), task: tokio::spawn(app.run()) }
     }

@@ -19,7 +19,7 @@ use tonic::Status;
 use transponder_core::ServiceName;
 use transponder_forwarder::{App, Config};
 use transponder_proto::v1::{ForwardRequest, ForwardResponse, forwarder_client::ForwarderClient};
-use transponder_runtime::{Context, grpc::MeshChannel};
+use transponder_runtime::{Context, auth::TokenFile, grpc::MeshChannel};
 
 pub const KEY: &str = "b386512d3d7c808f87033846be5ca10c48d40bdf";
 
@@ -50,7 +50,8 @@ impl Running {
         };
         change(&mut config);
         let context = Context::new();
-        let app = App::build(config, &mesh.config, &mesh.callers, &context).await.unwrap();
+        let reviewer = TokenFile::load(&mesh.callers, &context).unwrap();
+        let app = App::build(config, &mesh.config, reviewer, &context).await.unwrap();
         let address = app.address();
         tokio::spawn(app.run());
         let edge = ForwarderClient::new(mesh.channel(ServiceName::Edge, ServiceName::Forwarder, address));

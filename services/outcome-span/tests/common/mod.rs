@@ -26,7 +26,7 @@ use transponder_proto::{
     convert::to_proto_time,
     v1::{EmitRequest, EmitResponse, Phase, Release, outcome_span_client::OutcomeSpanClient},
 };
-use transponder_runtime::{Context, grpc::MeshChannel};
+use transponder_runtime::{Context, auth::TokenFile, grpc::MeshChannel};
 
 pub struct Running {
     pub mesh: Mesh,
@@ -49,7 +49,8 @@ impl Running {
             file: file.clone(),
             ..Config::default()
         };
-        let app = App::build(config, settings, &mesh.config, &mesh.callers, &context).await.unwrap();
+        let reviewer = TokenFile::load(&mesh.callers, &context).unwrap();
+        let app = App::build(config, settings, &mesh.config, reviewer, &context).await.unwrap();
         let address = app.address();
         tokio::spawn(app.run());
         let edge = OutcomeSpanClient::new(mesh.channel(ServiceName::Edge, ServiceName::OutcomeSpan, address));

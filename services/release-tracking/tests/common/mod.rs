@@ -16,7 +16,7 @@ use tonic_types::StatusExt as _;
 use transponder_core::{EventKey, ServiceName};
 use transponder_proto::v1::{self, release_tracking_client::ReleaseTrackingClient};
 use transponder_release_tracking::{App, Config, Error};
-use transponder_runtime::{Context, grpc::MeshChannel};
+use transponder_runtime::{Context, auth::TokenFile, grpc::MeshChannel};
 
 pub const SHOP: &str = "app-shop-cicd/pipeline-runner";
 pub const BLOG: &str = "app-blog-cicd/pipeline-runner";
@@ -66,7 +66,8 @@ impl Running {
 
     async fn run(mesh: Arc<Mesh>, config: Config, clock: Arc<FakeClock>) -> Self {
         let context = Context { clock: clock.clone(), ..Context::new() };
-        let app = App::build(config.clone(), &mesh.config, &mesh.callers, &context).await.unwrap();
+        let reviewer = TokenFile::load(&mesh.callers, &context).unwrap();
+        let app = App::build(config.clone(), &mesh.config, reviewer, None, &context).await.unwrap();
         let address = app.address();
         let running = tokio::spawn(app.run());
         Self { mesh, clock, context, address, config, running }

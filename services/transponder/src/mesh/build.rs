@@ -4,10 +4,15 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use transponder_core::ServiceName;
-use transponder_runtime::{Context, admin::Admin};
+use transponder_kubernetes::Access;
+use transponder_runtime::{
+    Context,
+    admin::Admin,
+    auth::{TokenFile, TokenReviewer},
+};
 
 use super::{Addresses, Mesh, Part, Selection, reachable};
-use crate::config::Config;
+use crate::config::{Config, StoreKind};
 
 impl Mesh {
     /// Loads, checks and binds what `selection` names. The edge comes last: its peers are those of this process,
@@ -24,20 +29,34 @@ impl Mesh {
         let admin = Admin::bind(config.admin.listen, context)
             .await
             .with_context(|| format!("admin cannot listen on {} (admin.listen)", config.admin.listen))?;
+        anyhow::ensure!(
+            config.store.kind == StoreKind::Embedded,
+            "store.kind: 'kubernetes' is not complete in this version"
+        );
+        let kubernetes = match config.store.kind {
+            StoreKind::Embedded => None,
+            StoreKind::Kubernetes => Some(Access::find(&config.kubernetes).await?),
+        };
+        let reviewer = reviewer(&config, context)?;
         let mut built = Built::default();
         if selection.includes(ServiceName::Forwarder) {
             let app =
-                transponder_forwarder::App::build(config.forwarder, &config.mesh, &config.callers, context)
+                transponder_forwarder::App::build(config.forwarder, &config.mesh, reviewer.clone(), context)
                     .await
                     .context("forwarder cannot start")?;
             config.edge.peers.forwarder =
                 built.add(ServiceName::Forwarder, app.address(), async { Ok(app.run().await?) });
         }
         if selection.includes(ServiceName::DoraRecorder) {
-            let app =
-                transponder_dora_recorder::App::build(config.dora, &config.mesh, &config.callers, context)
-                    .await
-                    .context("dora-recorder cannot start")?;
+            let app = transponder_dora_recorder::App::build(
+                config.dora,
+                &config.mesh,
+                reviewer.clone(),
+                kubernetes.as_ref(),
+                context,
+            )
+            .await
+            .context("dora-recorder cannot start")?;
             config.edge.peers.dora_recorder =
                 built.add(ServiceName::DoraRecorder, app.address(), async { Ok(app.run().await?) });
         }
@@ -45,7 +64,8 @@ impl Mesh {
             let app = transponder_release_tracking::App::build(
                 config.release_tracking,
                 &config.mesh,
-                &config.callers,
+                reviewer.clone(),
+                kubernetes.as_ref(),
                 context,
             )
             .await
@@ -60,7 +80,7 @@ impl Mesh {
                 config.outcome_span,
                 otlp,
                 &config.mesh,
-                &config.callers,
+                reviewer.clone(),
                 context,
             )
             .await
@@ -69,7 +89,7 @@ impl Mesh {
                 built.add(ServiceName::OutcomeSpan, app.address(), async { Ok(app.run().await?) });
         }
         if selection.includes(ServiceName::Edge) {
-            let app = transponder_edge::App::build(config.edge, &config.mesh, context)
+            let app = transponder_edge::App::build(config.edge, &config.mesh, kubernetes.as_ref(), context)
                 .await
                 .context("edge cannot start")?;
             built.add(ServiceName::Edge, app.address(), async { Ok(app.run().await?) });
@@ -77,6 +97,12 @@ impl Mesh {
         let addresses = Addresses { admin: admin.address()?, services: built.addresses };
         Ok(Self { context: context.clone(), admin, addresses: Arc::new(addresses), parts: built.parts })
     }
+}
+
+/// Who tells whose token a Task has.
+fn reviewer(config: &Config, context: &Context) -> anyhow::Result<Arc<dyn TokenReviewer>> {
+    let file = TokenFile::load(&config.callers, context).map_err(anyhow::Error::msg);
+    Ok(file.context("callers cannot be told apart")?)
 }
 
 #[derive(Default)]

@@ -162,7 +162,7 @@ fn settings(installation: &Installation, globals: &Globals) -> Globals {
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let set = listeners.into_iter().chain(windows).chain(globals.set.iter().cloned()).collect();
-    Globals { config: Some(installation.config_file()), set, log: globals.log.clone() }
+    Globals { config: Some(installation.config_file()), set, store: None, log: globals.log.clone() }
 }
 
 /// A token of the shape that Kubernetes projects, signed by nobody: the forwarder reads its audience and expiry.

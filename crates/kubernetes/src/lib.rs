@@ -1,0 +1,23 @@
+//! What every part that stands on the Kubernetes API shares: the way to it, its failures, watches, and the Lease.
+//!
+//! What must hold:
+//! - no request waits longer than `kubernetes.request_timeout`: with its etcd gone an API server lets reads hang;
+//! - trouble is never taken for absence, and never for a refusal of somebody else;
+//! - who holds a Lease knows by its own clock that never jumps when it has lost it, and writes nothing after that.
+//!
+//! Which objects there are is each service's own business.
+
+mod access;
+mod config;
+mod error;
+pub mod lease;
+mod reach;
+pub mod watch;
+
+pub use access::{Access, AccessError, MANAGER};
+pub use config::KubernetesConfig;
+pub use error::{ApiError, Kind};
+pub use reach::Reach;
+
+/// API group of the project's own resources.
+pub const GROUP: &str = "transponder.dev";
