@@ -61,6 +61,11 @@ impl Leadership {
         Some(Term { number, held: self.0.clone() })
     }
 
+    /// Waits until this process stands for election no more: what it held is given back.
+    pub async fn over(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
     /// Whether it is held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {

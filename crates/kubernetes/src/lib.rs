@@ -8,6 +8,7 @@
 //! Which objects there are is each service's own business.
 
 mod access;
+mod changes;
 mod config;
 mod error;
 pub mod lease;
@@ -15,6 +16,7 @@ mod reach;
 pub mod watch;
 
 pub use access::{Access, AccessError, MANAGER};
+pub use changes::changes;
 pub use config::KubernetesConfig;
 pub use error::{ApiError, Kind};
 pub use reach::Reach;

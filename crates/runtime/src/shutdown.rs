@@ -13,6 +13,12 @@ pub const DRAIN: Duration = Duration::from_secs(20);
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
+    /// A signal that also comes when this one does, and can come before.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self(self.0.child_token())
+    }
+
     /// Stops everything that waits.
     pub fn begin(&self) {
         self.0.cancel();

@@ -2,29 +2,27 @@
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use rustls::ServerConfig;
-use tokio::sync::oneshot;
 use transponder_core::ServiceName;
 use transponder_kubernetes::Access;
 use transponder_runtime::{
     Context,
     admin::Part,
     mesh::{MeshConfig, MeshIdentity},
-    operator,
     tls::{self, LiveCertificate, TlsError, Usage},
     watch,
 };
 use transponder_store::DataDirectory;
 
 use crate::{
+    backing::{Backing, Ground},
     budget::Budgets,
     config::Config,
-    delivery::{Engine, Peers},
+    delivery::Peers,
     error::Error,
     http::{Handler, Listener},
     metrics::Metrics,
-    operator::EdgeOperator,
-    outbox::{Outbox, SqliteOutbox},
     registry::{Directory, Registry},
     sweeper,
 };
@@ -33,9 +31,9 @@ use crate::{
 pub struct App {
     listener: Listener,
     handler: Arc<Handler>,
-    drained: oneshot::Receiver<()>,
+    delivering: BoxFuture<'static, Result<(), Error>>,
     context: Context,
-    _directory: DataDirectory,
+    _directory: Option<DataDirectory>,
 }
 
 impl App {
@@ -50,7 +48,6 @@ impl App {
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
-        let _ = kubernetes;
         let metrics = Metrics::register(context);
         let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
         let peers = Peers::new(&config.peers, &config.delivery, &identity, &context.tracer)?;
@@ -59,24 +56,13 @@ impl App {
         let registry = Arc::new(Registry::new());
         follow_registry(&config, &registry, &budgets, &metrics, context);
 
-        let directory = DataDirectory::open(&config.data_directory)?;
-        let outbox: Arc<dyn Outbox> = Arc::new(SqliteOutbox::open(directory.path())?);
         let listener = Listener::bind(config.listen, tls, config.http.clone(), metrics.clone()).await?;
-        let engine = Engine {
-            outbox: outbox.clone(),
-            peers,
-            budgets,
-            clock: context.clock.clone(),
-            metrics: metrics.clone(),
-            part: context.readiness.part("edge outbox"),
-            shutdown: context.shutdown.clone(),
+        let ground = Ground { config: &config, context, peers, budgets, metrics: &metrics };
+        let Backing { outbox, delivery, delivering, directory } = match kubernetes {
+            None => ground.embedded()?,
+            Some(access) => ground.on_kubernetes(access)?,
         };
-        let (delivery, drained) = engine.start(&config.delivery, &config.settle);
         sweeper::spawn(outbox.clone(), &config.retention, context);
-        let answers =
-            EdgeOperator { outbox: outbox.clone(), delivery: delivery.clone(), clock: context.clock.clone() };
-        operator::serve(directory.path(), Arc::new(answers), context.shutdown.clone())
-            .map_err(Error::Operator)?;
         let handler = Arc::new(Handler {
             registry,
             outbox,
@@ -86,7 +72,7 @@ impl App {
             tracer: context.tracer.clone(),
             config,
         });
-        Ok(Self { listener, handler, drained, context: context.clone(), _directory: directory })
+        Ok(Self { listener, handler, delivering, context: context.clone(), _directory: directory })
     }
 
     /// Where reports come in.
@@ -100,9 +86,9 @@ impl App {
     /// # Errors
     /// When delivery has died: an edge that takes reports in and delivers none must not go on.
     pub async fn run(self) -> Result<(), Error> {
-        let Self { listener, handler, drained, context, .. } = self;
+        let Self { listener, handler, delivering, context, .. } = self;
         let outbox = handler.outbox.clone();
-        both(listener.run(handler, context.shutdown.clone()), drained).await?;
+        both(listener.run(handler, context.shutdown.clone()), delivering).await?;
         if let Err(error) = outbox.close().await {
             tracing::warn!(%error, "the outbox was not closed: its log is read at the next start");
         }
@@ -111,18 +97,19 @@ impl App {
 }
 
 /// Waits for both to end; not for the listener once delivery has died.
-async fn both(listening: impl Future<Output = ()>, mut drained: oneshot::Receiver<()>) -> Result<(), Error> {
+async fn both(
+    listening: impl Future<Output = ()>,
+    mut delivering: BoxFuture<'static, Result<(), Error>>,
+) -> Result<(), Error> {
     let mut listening = pin!(listening);
-    let ended = tokio::select! {
-        () = &mut listening => drained.await,
-        ended = &mut drained => {
-            if ended.is_ok() {
-                listening.await;
-            }
-            ended
+    tokio::select! {
+        () = &mut listening => delivering.await,
+        ended = &mut delivering => {
+            ended?;
+            listening.await;
+            Ok(())
         }
-    };
-    ended.map_err(|_| Error::Delivery)
+    }
 }
 
 /// TLS for the listener, with a certificate that is replaced when its file changes.

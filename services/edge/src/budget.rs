@@ -90,6 +90,18 @@ struct Shared {
     bodies: Meter,
 }
 
+impl Shared {
+    fn new(config: &BudgetConfig, bodies: u64) -> Self {
+        Self {
+            undelivered: Room {
+                events: Meter::new(config.store_events),
+                bytes: Meter::new(config.store_bytes.as_u64()),
+            },
+            bodies: Meter::new(bodies),
+        }
+    }
+}
+
 impl Budget {
     /// Counts a request.
     ///
@@ -169,19 +181,22 @@ pub(crate) struct Budgets {
 
 impl Budgets {
     pub(crate) fn new(config: &BudgetConfig, http: &HttpConfig) -> Self {
-        let shared = Shared {
-            undelivered: Room {
-                events: Meter::new(config.store_events),
-                bytes: Meter::new(config.store_bytes.as_u64()),
-            },
-            bodies: Meter::new(http.bodies_in_flight.as_u64()),
-        };
+        let shared = Shared::new(config, http.bodies_in_flight.as_u64());
         Self {
             config: config.clone(),
             bodies_per_cluster: http.bodies_in_flight_per_cluster.as_u64(),
             connections_per_cluster: (http.max_connections as u64 / 4).max(1),
             shared: Arc::new(shared),
             known: Arc::default(),
+        }
+    }
+
+    /// Others, of the same size, that nobody else counts in.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(&self.config, self.shared.bodies.limit)),
+            known: Arc::default(),
+            ..self.clone()
         }
     }
 

@@ -11,6 +11,7 @@
 //! What it does not do: talk to the broker, count, or send spans. It calls the services that do.
 
 mod app;
+mod backing;
 mod budget;
 mod config;
 mod delivery;
@@ -28,3 +29,4 @@ pub use config::{
     BudgetConfig, Config, DeliveryConfig, HttpConfig, PeersConfig, RetentionConfig, SettleConfig,
 };
 pub use error::Error;
+pub use outbox::crd;

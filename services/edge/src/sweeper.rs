@@ -43,6 +43,7 @@ async fn sweep(
         SignedDuration::try_from(age).ok().and_then(|age| now.checked_sub(age).ok()).unwrap_or(Timestamp::MIN)
     };
     let before = SweepBefore {
+        now,
         delivered: ago(retention.delivered),
         bodies: ago(retention.bodies),
         dead: ago(retention.dead.max(retention.delivered)),

@@ -12,6 +12,7 @@ use crate::commands::{
     demo::DemoArgs,
     doctor::DoctorArgs,
     init::InitArgs,
+    manifests::ManifestsArgs,
     outcomes::OutcomesArgs,
     releases::ReleasesArgs,
     send::SendArgs,
@@ -84,6 +85,8 @@ pub enum Command {
     MeshCerts(MeshCertsArgs),
     /// Make the certificate of the edge, and the authority that hooks trust.
     EdgeCerts(EdgeCertsArgs),
+    /// Print what a cluster needs before Transponder can stand on its Kubernetes API.
+    Manifests(ManifestsArgs),
     /// Print a shell's completions.
     Completions(CompletionsArgs),
 }

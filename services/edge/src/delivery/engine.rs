@@ -87,10 +87,9 @@ impl Engine {
         config: &DeliveryConfig,
         settle: &SettleConfig,
     ) -> (Delivery, oneshot::Receiver<()>) {
-        let (messages, inbox) = mpsc::unbounded_channel();
+        let (delivery, inbox) = Delivery::new();
         let (writes, decisions) = mpsc::unbounded_channel();
         let (drained, done) = oneshot::channel();
-        let delivery = Delivery { messages };
         let health = self.outbox.health();
         let generation = health.borrow().generation;
         tokio::spawn(recorder::run(self.outbox.clone(), self.clock.clone(), decisions, delivery.clone()));
@@ -162,6 +161,7 @@ impl State {
             Message::Stored { event, budget, sequence, observation } => {
                 self.stored(event, budget, sequence, observation, now);
             }
+            Message::Found { open, event, unsettled } => self.found(*open, event, &unsettled, now),
             Message::Observed { sequence, observation } => self.observed(sequence, observation, now),
             Message::Called { sequence, target, called } => {
                 if let Some(cluster) = self.out.remove(&(sequence, target)) {

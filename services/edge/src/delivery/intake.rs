@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    outbox::{Decision, Detail, HandedOver, NewEvent, Sequence, StoredObservation},
+    outbox::{Decision, Detail, HandedOver, NewEvent, OpenEvent, Sequence, StoredObservation},
 };
 
 /// Bytes of events that are kept in memory between their receipt and their delivery; more are read again.
@@ -62,13 +62,41 @@ impl State {
         }
     }
 
+    /// Takes up an event that this process did not accept, or not in this life of it.
+    pub(super) fn found(
+        &mut self,
+        open: OpenEvent,
+        event: Arc<NewEvent>,
+        unsettled: &[StoredObservation],
+        now: Instant,
+    ) {
+        let sequence = open.sequence;
+        if self.entries.contains_key(&sequence) {
+            // The whole backlog was read in between.
+            return;
+        }
+        for observation in unsettled {
+            self.settle_observation(observation, now);
+        }
+        self.open(open, self.engine.clock.wall(), now);
+        if let Some(entry) = self.entries.get_mut(&sequence)
+            && self.held + entry.bytes <= HELD
+        {
+            self.held += entry.bytes;
+            entry.held = Some(event);
+        }
+    }
+
     pub(super) fn observed(&mut self, sequence: Sequence, observation: StoredObservation, now: Instant) {
         self.settle_observation(&observation, now);
         let Some(entry) = self.entries.get_mut(&sequence) else {
             self.reopen(sequence);
             return;
         };
-        entry.untracked.push(observation);
+        // Told of twice when the backlog was read in between.
+        if entry.untracked.iter().all(|known| known.number != observation.number) {
+            entry.untracked.push(observation);
+        }
         let dora = &mut entry.slots[index(Target::Dora)];
         if dora.state == SlotState::Done && self.config.targets.contains(&Target::Dora) {
             dora.state = SlotState::Waiting;

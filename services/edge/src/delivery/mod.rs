@@ -14,6 +14,7 @@ mod intake;
 mod queue;
 mod recorder;
 mod settler;
+mod terms;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use transponder_core::Target;
 
 pub(crate) use call::Peers;
 pub(crate) use engine::Engine;
+pub(crate) use terms::Terms;
 
 use crate::{
     budget::Budget,
@@ -38,6 +40,8 @@ pub(crate) enum Message {
         sequence: Sequence,
         observation: Option<StoredObservation>,
     },
+    /// Another edge stored an event, or one is open again that was not.
+    Found { open: Box<OpenEvent>, event: Arc<NewEvent>, unsettled: Vec<StoredObservation> },
     /// A known event was observed again.
     Observed { sequence: Sequence, observation: StoredObservation },
     /// A call ended.
@@ -63,6 +67,12 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    /// A hand, and where what it is given arrives.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        (Self { messages }, inbox)
+    }
+
     /// Bounded by the budgets: what is sent here was admitted and is on disk.
     pub(crate) fn send(&self, message: Message) {
         // The engine ends only with the process; what is on disk is taken up at the next start.

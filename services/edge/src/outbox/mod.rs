@@ -1,5 +1,6 @@
 //! The outbox: every accepted event, what was observed of it, and how far it has come with each target.
 
+mod kubernetes;
 mod sqlite;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use transponder_core::{
 };
 use transponder_store::{Health, StoreError};
 
+pub use kubernetes::crd;
+pub(crate) use kubernetes::{KubernetesOutbox, count_budgets, feed};
 pub(crate) use sqlite::SqliteOutbox;
 
 /// Where the store keeps an event; grows with each one.
@@ -283,6 +286,7 @@ pub(crate) trait Outbox: Send + Sync + 'static {
 /// What is old enough to be forgotten.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SweepBefore {
+    pub now: Timestamp,
     pub delivered: Timestamp,
     pub bodies: Timestamp,
     pub dead: Timestamp,

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod doctor;
 mod handout;
 pub mod init;
+pub mod manifests;
 pub mod outcomes;
 pub mod releases;
 pub mod send;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Releases(args) => block_on(releases::run(&globals, args)),
         Command::Doctor(args) => block_on(doctor::run(&globals, args)),
         Command::Config(args) => config::run(&globals, &args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::MeshCerts(args) => certificates::mesh(&globals, args),
         Command::EdgeCerts(args) => certificates::edge(args),
         Command::Completions(args) => {

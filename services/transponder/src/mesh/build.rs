@@ -29,10 +29,6 @@ impl Mesh {
         let admin = Admin::bind(config.admin.listen, context)
             .await
             .with_context(|| format!("admin cannot listen on {} (admin.listen)", config.admin.listen))?;
-        anyhow::ensure!(
-            config.store.kind == StoreKind::Embedded,
-            "store.kind: 'kubernetes' is not complete in this version"
-        );
         let kubernetes = match config.store.kind {
             StoreKind::Embedded => None,
             StoreKind::Kubernetes => Some(Access::find(&config.kubernetes).await?),

@@ -1,0 +1,106 @@
+//! What the holder of the Lease is told of what others write: new events, new observations, replays.
+
+use std::sync::Arc;
+
+use transponder_kubernetes::{changes, watch::News};
+use transponder_runtime::Shutdown;
+
+use super::{KubernetesOutbox, Tenure, object::Outcome, picture::Seen, read, resource::ReleaseOutcome};
+use crate::delivery::{Delivery, Message};
+
+/// Tells the engine of every change, from the list that it read on, until its term ends.
+pub(crate) async fn feed(outbox: Arc<KubernetesOutbox>, delivery: Delivery, shutdown: Shutdown) {
+    let Ok(tenure) = outbox.tenure() else { return };
+    let mut listed = tenure.listed.subscribe();
+    loop {
+        let version = match shutdown.or(listed.wait_for(Option::is_some)).await {
+            Some(Ok(version)) => version.clone().unwrap_or_default(),
+            _ => return,
+        };
+        // The next list brings another one.
+        tenure.listed.send_if_modified(|listed| {
+            *listed = None;
+            false
+        });
+        let told = |news: News<ReleaseOutcome>| tell(&outbox, &tenure, &delivery, news);
+        let what = "watching the outcomes";
+        let ended = changes(&outbox.api, what, read::OPEN, version, &shutdown, told).await;
+        let Some(error) = ended else { return };
+        // A gap: what there is now is read anew, as after any other failure.
+        tracing::info!(%error, "changes were missed: the outcomes are listed anew");
+        outbox.reach.failed(error.into());
+        outbox.reach.works();
+    }
+}
+
+fn tell(
+    outbox: &Arc<KubernetesOutbox>,
+    tenure: &Arc<Tenure>,
+    delivery: &Delivery,
+    news: News<ReleaseOutcome>,
+) {
+    let object = match news {
+        News::Changed(object) => object,
+        News::Gone(object) => return gone(tenure, object),
+        News::All(_) | News::Lost(_) => return,
+    };
+    let outcome = match Outcome::read(object) {
+        Ok(outcome) => outcome,
+        Err(problem) => {
+            tracing::error!(problem, "an outcome cannot be read, and is left alone");
+            return;
+        }
+    };
+    if !read::taken(&outcome) && outcome.asks_replay().is_none() {
+        return;
+    }
+    let seen = tenure.picture().see(&outcome);
+    if let Some((target, asked)) = outcome.asks_replay() {
+        let asked = asked.to_owned();
+        let (outbox, tenure, delivery) = (outbox.clone(), tenure.clone(), delivery.clone());
+        tokio::spawn(async move {
+            let replayed = outbox.take_up(&tenure, outcome.key, target, &asked).await;
+            match (replayed, outbox.get(outcome.key).await) {
+                (Ok(targets), Ok(Some(outcome))) => {
+                    tracing::info!(key = %outcome.key, ?targets, "replayed");
+                    let open = tenure.picture().open(&outcome);
+                    if let Some(open) = open {
+                        delivery.send(Message::Replayed(Box::new(open), targets));
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    tracing::error!(%error, key = %outcome.key, "an outcome is not replayed: ask again");
+                }
+                (Ok(_), Ok(None)) => {}
+            }
+        });
+        return;
+    }
+    match seen {
+        Seen::Old => {}
+        Seen::Observed(observations) => {
+            for observation in observations {
+                delivery.send(Message::Observed { sequence: observation.sequence, observation });
+            }
+        }
+        Seen::New => {
+            let picture = tenure.picture();
+            let unsettled = picture.unsettled(&outcome, outcome.status.settled);
+            if let Some(open) = picture.open(&outcome) {
+                let event = Arc::new(outcome.event());
+                delivery.send(Message::Found { open: Box::new(open), event, unsettled });
+            }
+        }
+    }
+}
+
+/// An event that is selected no more: delivered by ourselves, as a rule.
+fn gone(tenure: &Tenure, object: ReleaseOutcome) {
+    let Some(key) = object.metadata.name.as_deref().and_then(|name| name.parse().ok()) else { return };
+    let mut picture = tenure.picture();
+    let version = object.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0);
+    // What was deleted while it was open is found out when the next thing is noted of it.
+    if picture.get(key).is_some_and(|known| known.status.ended.is_some() && known.version <= version) {
+        picture.forget(key);
+    }
+}

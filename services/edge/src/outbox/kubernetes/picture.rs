@@ -1,0 +1,169 @@
+//! What the holder of the Lease has in memory of the events that are open.
+//!
+//! The API server orders nothing for us: an event gets its sequence, and an observation its number, when they are first
+//! seen here. Both are this process's own and mean nothing to the next holder.
+
+use std::collections::{HashMap, HashSet};
+
+use transponder_core::{EventKey, Target, TargetState, settle::Observation};
+
+use super::{
+    super::{OpenEvent, Place, Sequence, StoredObservation},
+    edit::Facts,
+    object::{Outcome, Status, statuses},
+};
+
+/// An event as it was read or written last.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub sequence: Sequence,
+    pub version: u64,
+    pub facts: Facts,
+    pub place: Option<Place>,
+    pub status: Status,
+    /// The number that is ours of each observation, and its number within the event.
+    numbers: Vec<(i64, u32)>,
+}
+
+impl Known {
+    /// The number within the event of the last observation that is not after `up_to`.
+    pub(super) fn within(&self, up_to: i64) -> u32 {
+        self.numbers.iter().filter(|(ours, _)| *ours <= up_to).map(|(_, number)| *number).max().unwrap_or(0)
+    }
+}
+
+/// What is open.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    known: HashMap<EventKey, Known>,
+    keys: HashMap<Sequence, EventKey>,
+    last: i64,
+    /// Place of the last verdict in the order of hand-overs.
+    order: i64,
+}
+
+/// What is new in an object.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// It was not known.
+    New,
+    /// These observations were not known of it.
+    Observed(Vec<StoredObservation>),
+    /// Nothing.
+    Old,
+}
+
+impl Picture {
+    pub(super) fn get(&self, key: EventKey) -> Option<&Known> {
+        self.known.get(&key)
+    }
+
+    pub(super) fn key(&self, sequence: Sequence) -> Option<EventKey> {
+        self.keys.get(&sequence).copied()
+    }
+
+    /// Whether a verdict of an event is still to settle.
+    pub(super) fn waits_for_verdict(&self, key: EventKey) -> bool {
+        let waits = |known: &Known| {
+            statuses(&known.facts.targets, &known.status, known.facts.received_at)
+                .iter()
+                .any(|(target, status)| *target == Target::Dora && status.state == TargetState::Waiting)
+        };
+        self.get(key).is_some_and(waits)
+    }
+
+    /// Takes over a list: what is not in it is gone.
+    pub(super) fn replace(&mut self, listed: &HashSet<EventKey>, open: &[Outcome]) {
+        let gone: Vec<_> = self.known.keys().filter(|key| !listed.contains(key)).copied().collect();
+        gone.into_iter().for_each(|key| self.forget(key));
+        for outcome in open {
+            self.see(outcome);
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: EventKey) {
+        if let Some(known) = self.known.remove(&key) {
+            self.keys.remove(&known.sequence);
+        }
+    }
+
+    /// A place in the order of hand-overs after every one that was given before, by whomever.
+    pub(super) fn next_order(&mut self, now: i64) -> i64 {
+        self.order = (self.order + 1).max(now);
+        self.order
+    }
+
+    /// Takes over an object, unless what is known is as new.
+    pub(super) fn see(&mut self, outcome: &Outcome) -> Seen {
+        if self.known.get(&outcome.key).is_some_and(|known| known.version >= outcome.version) {
+            return Seen::Old;
+        }
+        let new = !self.known.contains_key(&outcome.key);
+        let sequence = match self.known.get(&outcome.key) {
+            Some(known) => known.sequence,
+            None => self.count(),
+        };
+        self.keys.insert(sequence, outcome.key);
+        let known = self.known.entry(outcome.key).or_insert_with(|| Known {
+            sequence,
+            version: 0,
+            facts: outcome.facts(),
+            place: outcome.place,
+            status: Status::default(),
+            numbers: Vec::new(),
+        });
+        known.version = outcome.version;
+        known.status = outcome.status.clone();
+        let mut observed = Vec::new();
+        for (number, observation) in outcome.observations() {
+            if known.numbers.iter().all(|(_, known)| *known != number) {
+                self.last += 1;
+                known.numbers.push((self.last, number));
+                observed.extend(stored(known, self.last, observation));
+            }
+        }
+        match (new, observed.is_empty()) {
+            (true, _) => Seen::New,
+            (false, true) => Seen::Old,
+            (false, false) => Seen::Observed(observed),
+        }
+    }
+
+    /// Notes what was written.
+    pub(super) fn wrote(&mut self, key: EventKey, version: u64, status: &Status) {
+        if let Some(known) = self.known.get_mut(&key)
+            && known.version < version
+        {
+            known.version = version;
+            known.status = status.clone();
+        }
+    }
+
+    /// The event as the engine takes it up, with what tracking has not been told.
+    pub(super) fn open(&self, outcome: &Outcome) -> Option<OpenEvent> {
+        let known = self.known.get(&outcome.key)?;
+        let untracked = self.numbered(outcome, |number| number > outcome.status.tracked);
+        Some(outcome.open_event(known.sequence, untracked))
+    }
+
+    /// The observations of an event that no verdict rests on yet.
+    pub(super) fn unsettled(&self, outcome: &Outcome, settled: u32) -> Vec<StoredObservation> {
+        self.numbered(outcome, |number| number > settled)
+    }
+
+    fn numbered(&self, outcome: &Outcome, wanted: impl Fn(u32) -> bool) -> Vec<StoredObservation> {
+        let Some(known) = self.known.get(&outcome.key) else { return Vec::new() };
+        let ours = |number: u32| known.numbers.iter().find(|(_, n)| *n == number).map(|(ours, _)| *ours);
+        let observations = outcome.observations().into_iter().filter(|(number, _)| wanted(*number));
+        observations.filter_map(|(number, seen)| stored(known, ours(number)?, seen)).collect()
+    }
+
+    fn count(&mut self) -> i64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+fn stored(known: &Known, number: i64, observation: Observation) -> Option<StoredObservation> {
+    Some(StoredObservation { number, sequence: known.sequence, place: known.place?, observation })
+}

@@ -1,0 +1,59 @@
+//! `manifests`: what a cluster needs before Transponder can stand on its Kubernetes API.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::output::print;
+
+/// The namespace that the permissions are written for, unless another one is asked for.
+const NAMESPACE: &str = "platform-system";
+
+/// Arguments of `manifests`.
+#[derive(Debug, clap::Args)]
+pub struct ManifestsArgs {
+    /// Which ones.
+    #[command(subcommand)]
+    pub which: Which,
+}
+
+/// The manifests.
+#[derive(Debug, clap::Subcommand)]
+pub enum Which {
+    /// The definitions of the custom resources.
+    Crds,
+    /// The ServiceAccounts, and what each may do.
+    Rbac {
+        /// The namespace of Transponder.
+        #[arg(long, default_value = NAMESPACE)]
+        namespace: String,
+    },
+}
+
+/// Prints manifests, to be piped into `kubectl apply -f -`.
+///
+/// # Errors
+/// When they cannot be written as YAML.
+pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
+    let text = match &args.which {
+        Which::Crds => crds()?,
+        Which::Rbac { namespace } => RBAC.join("---\n").replace(NAMESPACE, namespace),
+    };
+    print(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What each service may do, as the files in `deploy/kubernetes/rbac` say.
+const RBAC: &[&str] = &[include_str!("../../../../deploy/kubernetes/rbac/edge.yaml")];
+
+/// All definitions, as one stream of YAML documents.
+///
+/// # Errors
+/// When one cannot be written as YAML.
+pub fn crds() -> anyhow::Result<String> {
+    let documents = [transponder_edge::crd()]
+        .iter()
+        .map(|crd| serde_saphyr::to_string(crd).context("a definition cannot be written"))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(documents.join("---\n"))
+}
