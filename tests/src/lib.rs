@@ -2,6 +2,7 @@
 //!
 //! * [`Mesh`] is the product as an operator runs it, and [`TestEvent`] what a hook sends it;
 //! * [`Apart`] is the same as a process per service;
+//! * [`Fleet`] is several replicas of each on a Kubernetes API, each with the rights of its ServiceAccount;
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;
 //! * [`Broker`] and [`OtlpReceiver`] stand where a broker and a tracing backend stand, and misbehave on demand;
 //! * [`Jaeger`], [`Tempo`] and [`Prometheus`] are the real ones; [`curl`], [`GrpcCall`] and [`Run`] call real clients;
@@ -12,11 +13,13 @@
 //! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
 
 mod apart;
+mod balancer;
 mod broker;
 mod certificates;
 mod event;
 mod eventually;
 mod fake_clock;
+mod fleet;
 mod grpc;
 mod jaeger;
 pub mod kubernetes;
@@ -34,11 +37,13 @@ pub mod usage;
 mod wire;
 
 pub use apart::Apart;
+pub use balancer::Balancer;
 pub use broker::{Answer, Behaviour, Broker, Received};
 pub use certificates::Authority;
 pub use event::TestEvent;
 pub use eventually::{LONG, SHORT, eventually};
 pub use fake_clock::FakeClock;
+pub use fleet::{Fleet, NAMESPACE};
 pub use grpc::{Code, GrpcCall, details};
 pub use jaeger::Jaeger;
 pub use load::{Load, LoadReport};

@@ -184,10 +184,18 @@ impl Mesh {
 
     /// The command that runs `all` or one service, which says in `ready` where it listens.
     pub(crate) fn command(&self, service: &str, ready: &Path) -> Command {
+        self.command_with(service, ready, &[])
+    }
+
+    /// The same with settings of its own. All stand before the service: what stands after it takes the place of those.
+    pub(crate) fn command_with(&self, service: &str, ready: &Path, more: &[(&str, String)]) -> Command {
         let _ = std::fs::remove_file(ready);
         let mut command = Command::new(product("transponder"));
         command.arg("--config").arg(self.path("transponder.toml"));
         for (key, value) in &self.settings {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        for (key, value) in more {
             command.arg("--set").arg(format!("{key}={value}"));
         }
         command.arg(service).arg("--ready-file").arg(ready);

@@ -8,7 +8,7 @@ use transponder_store::StoreError;
 use super::{
     Message, Write,
     engine::State,
-    entry::{Entry, Slot, SlotState, index},
+    entry::{Entry, HELD, Slot, SlotState, index},
     settler::Settler,
 };
 use crate::outbox::{Decision, Detail, OpenEvent, Sequence};
@@ -68,10 +68,13 @@ impl State {
             since,
             bytes: event.bytes,
             budget,
-            held: None,
+            held: event.event.filter(|_| self.held + event.bytes <= HELD),
             untracked: event.untracked,
             slots: Default::default(),
         };
+        if entry.held.is_some() {
+            self.held += event.bytes;
+        }
         let mut queued = Vec::new();
         for (target, status) in event.targets {
             let slot = &mut entry.slots[index(target)];

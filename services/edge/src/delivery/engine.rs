@@ -161,7 +161,7 @@ impl State {
             Message::Stored { event, budget, sequence, observation } => {
                 self.stored(event, budget, sequence, observation, now);
             }
-            Message::Found { open, event, unsettled } => self.found(*open, event, &unsettled, now),
+            Message::Found { open, unsettled } => self.found(*open, &unsettled, now),
             Message::Observed { sequence, observation } => self.observed(sequence, observation, now),
             Message::Called { sequence, target, called } => {
                 if let Some(cluster) = self.out.remove(&(sequence, target)) {

@@ -9,6 +9,9 @@ use crate::{
     outbox::{Detail, NewEvent, Place, StoredObservation},
 };
 
+/// Bytes of events that are kept in memory between their receipt and their delivery; more are read again.
+pub(crate) const HELD: u64 = 8 * 1024 * 1024;
+
 /// An event that is open.
 pub(super) struct Entry {
     pub key: EventKey,

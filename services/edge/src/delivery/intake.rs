@@ -7,16 +7,13 @@ use transponder_core::{Target, TargetState};
 use super::{
     Write,
     engine::State,
-    entry::{Entry, Slot, SlotState, index},
+    entry::{Entry, HELD, Slot, SlotState, index},
     queue::Item,
 };
 use crate::{
     budget::Budget,
     outbox::{Decision, Detail, HandedOver, NewEvent, OpenEvent, Sequence, StoredObservation},
 };
-
-/// Bytes of events that are kept in memory between their receipt and their delivery; more are read again.
-const HELD: u64 = 8 * 1024 * 1024;
 
 impl State {
     pub(super) fn stored(
@@ -63,15 +60,8 @@ impl State {
     }
 
     /// Takes up an event that this process did not accept, or not in this life of it.
-    pub(super) fn found(
-        &mut self,
-        open: OpenEvent,
-        event: Arc<NewEvent>,
-        unsettled: &[StoredObservation],
-        now: Instant,
-    ) {
-        let sequence = open.sequence;
-        if self.entries.contains_key(&sequence) {
+    pub(super) fn found(&mut self, open: OpenEvent, unsettled: &[StoredObservation], now: Instant) {
+        if self.entries.contains_key(&open.sequence) {
             // The whole backlog was read in between.
             return;
         }
@@ -79,12 +69,6 @@ impl State {
             self.settle_observation(observation, now);
         }
         self.open(open, self.engine.clock.wall(), now);
-        if let Some(entry) = self.entries.get_mut(&sequence)
-            && self.held + entry.bytes <= HELD
-        {
-            self.held += entry.bytes;
-            entry.held = Some(event);
-        }
     }
 
     pub(super) fn observed(&mut self, sequence: Sequence, observation: StoredObservation, now: Instant) {

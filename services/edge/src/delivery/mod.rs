@@ -23,6 +23,7 @@ use transponder_core::Target;
 
 pub(crate) use call::Peers;
 pub(crate) use engine::Engine;
+pub(crate) use entry::HELD;
 pub(crate) use terms::Terms;
 
 use crate::{
@@ -41,7 +42,7 @@ pub(crate) enum Message {
         observation: Option<StoredObservation>,
     },
     /// Another edge stored an event, or one is open again that was not.
-    Found { open: Box<OpenEvent>, event: Arc<NewEvent>, unsettled: Vec<StoredObservation> },
+    Found { open: Box<OpenEvent>, unsettled: Vec<StoredObservation> },
     /// A known event was observed again.
     Observed { sequence: Sequence, observation: StoredObservation },
     /// A call ended.

@@ -11,8 +11,6 @@ use transponder_store::StoreError;
 use super::{Delivery, Message, Write};
 use crate::outbox::{Decision, Outbox};
 
-/// Most decisions in one write.
-const BATCH: usize = 256;
 /// Pause before a write is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -23,9 +21,10 @@ pub(super) async fn run(
     mut decisions: mpsc::UnboundedReceiver<Write>,
     delivery: Delivery,
 ) {
+    let most = outbox.batch();
     let mut recorder = Recorder { outbox, clock, delivery, decisions: Vec::new(), then: Vec::new() };
-    let mut batch = Vec::with_capacity(BATCH);
-    while decisions.recv_many(&mut batch, BATCH).await > 0 {
+    let mut batch = Vec::with_capacity(most);
+    while decisions.recv_many(&mut batch, most).await > 0 {
         for write in batch.drain(..) {
             match write {
                 Write::Decision(decision, then) => {

@@ -91,6 +91,8 @@ pub(crate) struct OpenEvent {
     pub targets: Vec<(Target, TargetStatus)>,
     /// What tracking has not been told, oldest first.
     pub untracked: Vec<StoredObservation>,
+    /// The whole event, where reading it came for nothing.
+    pub event: Option<Arc<NewEvent>>,
 }
 
 /// How far an event has come with a target.
@@ -262,7 +264,11 @@ pub(crate) trait Outbox: Send + Sync + 'static {
     fn load(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<Loaded>, StoreError>>;
     /// One event as the backlog would hold it.
     fn open(&self, sequence: Sequence) -> BoxFuture<'_, Result<Option<OpenEvent>, StoreError>>;
-    /// Keeps decisions in this order, all or none.
+    /// Most decisions that are kept in one go.
+    fn batch(&self) -> usize {
+        256
+    }
+    /// Keeps decisions in this order.
     fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>>;
     /// Takes up dead targets of an event again, one or all. Answers which.
     fn replay(

@@ -87,8 +87,7 @@ fn tell(
             let picture = tenure.picture();
             let unsettled = picture.unsettled(&outcome, outcome.status.settled);
             if let Some(open) = picture.open(&outcome) {
-                let event = Arc::new(outcome.event());
-                delivery.send(Message::Found { open: Box::new(open), event, unsettled });
+                delivery.send(Message::Found { open: Box::new(open), unsettled });
             }
         }
     }

@@ -236,6 +236,11 @@ impl Outbox for KubernetesOutbox {
         })
     }
 
+    fn batch(&self) -> usize {
+        // What is decided of one event is written as one: the more that is known of it by then, the fewer requests.
+        1024
+    }
+
     fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>> {
         Box::pin(self.write_decisions(decisions, at))
     }

@@ -1,5 +1,7 @@
 //! Between the custom resource and what the outbox speaks of.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kube::{ResourceExt as _, api::ObjectMeta};
 use transponder_core::{
@@ -171,7 +173,7 @@ impl Outcome {
     }
 
     /// The event as it was accepted.
-    pub(super) fn event(&self) -> NewEvent {
+    fn event(&self) -> NewEvent {
         NewEvent {
             key: self.key,
             cluster: self.cluster.clone(),
@@ -242,6 +244,7 @@ impl Outcome {
             bytes: self.bytes,
             targets: self.statuses(),
             untracked,
+            event: (!self.body.is_empty()).then(|| Arc::new(self.event())),
         }
     }
 

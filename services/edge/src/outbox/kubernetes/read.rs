@@ -6,6 +6,8 @@ use kube::api::ListParams;
 use transponder_core::{EventKey, ReleaseKey, Target, TargetState};
 use transponder_store::StoreError;
 
+use crate::delivery::HELD;
+
 use super::{
     super::{Backlog, Filter, StoredObservation, View},
     KubernetesOutbox, Tenure,
@@ -96,11 +98,19 @@ impl KubernetesOutbox {
     async fn pages(&self, mut parameters: ListParams) -> Result<(Vec<Outcome>, String), StoreError> {
         parameters.limit = Some(PAGE);
         let mut outcomes = Vec::new();
+        // Of a backlog that is not large nothing need be read again.
+        let mut room = HELD;
         loop {
             let page = self.ask("list outcomes", self.api.list(&parameters)).await?;
             for object in page.items {
                 match Outcome::read(object) {
-                    Ok(outcome) => outcomes.push(outcome.slim()),
+                    Ok(outcome) => match room.checked_sub(outcome.bytes) {
+                        Some(left) if taken(&outcome) => {
+                            room = left;
+                            outcomes.push(outcome);
+                        }
+                        _ => outcomes.push(outcome.slim()),
+                    },
                     Err(problem) => tracing::error!(problem, "an outcome cannot be read, and is left alone"),
                 }
             }

@@ -123,6 +123,7 @@ fn row_to_open(row: &Row<'_>) -> rusqlite::Result<OpenEvent> {
         bytes: row.get::<_, i64>(6)?.unsigned_abs(),
         targets: Vec::new(),
         untracked: Vec::new(),
+        event: None,
     })
 }
 
