@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -13,14 +14,24 @@ use sha2::{Digest as _, Sha256};
 use tonic::{Request, Status};
 use transponder_core::{AppNamespace, Caller, caller::Method};
 
-use crate::{Context, Fault, watch};
+use crate::{
+    Context, Fault,
+    config::{BadValue, duration},
+    watch,
+};
+
+/// Longest time that a reviewed token is believed. It is to be refused this long after its pod was deleted.
+const LONGEST_CACHE: Duration = Duration::from_secs(60);
+/// Shorter, and each call of a Task would cost a review.
+const SHORTEST_CACHE: Duration = Duration::from_secs(1);
 
 /// Checks ServiceAccount tokens. On Kubernetes a TokenReview, elsewhere a file of named tokens.
 pub trait TokenReviewer: Send + Sync + 'static {
     /// Whose token it is; `None` when it is nobody's.
     ///
     /// # Errors
-    /// UNAVAILABLE when that cannot be told now: never mistaken for a wrong token.
+    /// UNAVAILABLE when that cannot be told now: never mistaken for a wrong token. Else what is wrong with it, where that
+    /// is known.
     fn review<'a>(
         &'a self,
         token: &'a str,
@@ -35,8 +46,14 @@ pub struct CallersConfig {
     pub app_accounts: Vec<String>,
     /// Globs over `<namespace>/<name>` of accounts that act for the platform, on every app namespace.
     pub platform_accounts: Vec<String>,
-    /// Off Kubernetes: a TOML file of `[[token]]` entries with `account` and `token`, readable by its owner alone.
+    /// A TOML file of `[[token]]` entries with `account` and `token`, readable by its owner alone: all that there is off
+    /// Kubernetes, and asked first on it.
     pub token_file: Option<PathBuf>,
+    /// On Kubernetes: the audience of a Task's token.
+    pub audience: String,
+    /// On Kubernetes: how long a reviewed token is believed, at most.
+    #[serde(with = "duration")]
+    pub cache: Duration,
 }
 
 impl Default for CallersConfig {
@@ -45,7 +62,27 @@ impl Default for CallersConfig {
             app_accounts: vec!["app-*-cicd/pipeline-runner".into()],
             platform_accounts: Vec::new(),
             token_file: None,
+            audience: "transponder".into(),
+            // The API server itself remembers for ten seconds that a token was good.
+            cache: Duration::from_secs(50),
         }
+    }
+}
+
+impl CallersConfig {
+    /// Checks what is more than a type.
+    ///
+    /// # Errors
+    /// Names the key and what fits.
+    pub fn check(&self) -> Result<(), BadValue> {
+        if self.audience.is_empty() {
+            return Err(BadValue::new("callers.audience", "", "must be the audience of a Task's token"));
+        }
+        if !(SHORTEST_CACHE..=LONGEST_CACHE).contains(&self.cache) {
+            let shown = format!("{:#}", jiff::SignedDuration::try_from(self.cache).unwrap_or_default());
+            return Err(BadValue::new("callers.cache", shown, "must be between 1s and 60s"));
+        }
+        Ok(())
     }
 }
 
@@ -87,7 +124,7 @@ impl Accounts {
     }
 }
 
-/// The stand-in for TokenReview off Kubernetes: a file of named tokens, reloaded when it changes.
+/// A file of named tokens, reloaded when it changes: the stand-in for TokenReview off Kubernetes.
 pub struct TokenFile {
     path: Option<PathBuf>,
     accounts: Accounts,
@@ -133,6 +170,13 @@ impl TokenFile {
         Ok(file)
     }
 
+    /// Whose token it is by the file.
+    #[must_use]
+    pub fn owner(&self, token: &str) -> Option<Caller> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        self.known.load().get(&digest).cloned()
+    }
+
     fn reload(&self) {
         let Some(path) = &self.path else { return };
         match read(path, &self.accounts) {
@@ -166,9 +210,7 @@ impl TokenReviewer for TokenFile {
         &'a self,
         token: &'a str,
     ) -> Pin<Box<dyn Future<Output = Result<Option<Caller>, Fault>> + Send + 'a>> {
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        let caller = self.known.load().get(&digest).cloned();
-        Box::pin(std::future::ready(Ok(caller)))
+        Box::pin(std::future::ready(Ok(self.owner(token))))
     }
 }
 

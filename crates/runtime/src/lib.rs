@@ -11,6 +11,7 @@ pub mod error;
 #[cfg(test)]
 mod fixture;
 pub mod grpc;
+pub mod jwt;
 pub mod mesh;
 pub mod metrics;
 pub mod operator;

@@ -14,6 +14,10 @@ use crate::config::BadValue;
 const QUIET: [&str; 9] =
     ["h2", "hyper", "hyper_util", "mio", "notify", "reqwest", "rustls", "tonic", "tower"];
 
+/// Libraries that may not speak at all: they put answers into the log, in which a Secret or a token can stand, and a line
+/// for each request that fails. All that they say so comes to us as an error, too.
+const SILENT: [&str; 2] = ["kube_client", "kube_runtime"];
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,7 +79,7 @@ fn read(filter: &str) -> Result<EnvFilter, BadValue> {
 /// Whether a library says this aloud.
 fn may_speak(line: &Metadata<'_>) -> bool {
     let library = line.target().split("::").next().unwrap_or_default();
-    *line.level() <= Level::INFO || !QUIET.contains(&library)
+    !SILENT.contains(&library) && (*line.level() <= Level::INFO || !QUIET.contains(&library))
 }
 
 /// Escapes what JSON itself leaves raw and a terminal or a log viewer acts upon: DEL, the control characters U+0080 to

@@ -8,11 +8,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
 use transponder_core::Timestamp;
+use transponder_runtime::jwt::Claims;
 
 /// A token that must not be sent. No message holds a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,27 +116,6 @@ fn read(path: &Path) -> Option<SecretString> {
     (!trimmed.is_empty()).then(|| SecretString::from(trimmed))
 }
 
-#[derive(Deserialize)]
-struct Claims {
-    #[serde(default)]
-    aud: Audiences,
-    exp: Option<serde_json::Number>,
-}
-
-/// RFC 7519 section 4.1.3: one text or an array of them.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Audiences {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl Default for Audiences {
-    fn default() -> Self {
-        Self::Many(Vec::new())
-    }
-}
-
 fn check(raw: &SecretString, path: &Path, audience: &str) -> Result<BrokerToken, TokenError> {
     let text = SecretString::from(format!("Bearer {}", raw.expose_secret()));
     let mut header = HeaderValue::from_str(text.expose_secret())
@@ -145,41 +123,20 @@ fn check(raw: &SecretString, path: &Path, audience: &str) -> Result<BrokerToken,
         .filter(|_| raw.expose_secret().bytes().all(|b| b.is_ascii_graphic()))
         .ok_or_else(|| TokenError::Unfit(path.to_owned()))?;
     header.set_sensitive(true);
-    let expires = match claims(raw.expose_secret()) {
+    let expires = match Claims::read(raw.expose_secret()) {
         None if audience.is_empty() => {
             tracing::warn!(path = %path.display(), "the broker token is no JWT: it is sent unchecked");
             None
         }
         None => return Err(TokenError::Opaque(path.to_owned())),
-        Some(claims) => {
-            let found = match claims.aud {
-                Audiences::One(one) => vec![one],
-                Audiences::Many(many) => many,
-            };
+        Some(Claims { audiences: found, expires }) => {
             if !audience.is_empty() && !found.iter().any(|a| a == audience) {
                 return Err(TokenError::Audience { found, wanted: audience.to_owned() });
             }
-            Some(claims.exp.as_ref().and_then(expiry).ok_or(TokenError::NoExpiry)?)
+            Some(expires.ok_or(TokenError::NoExpiry)?)
         }
     };
     Ok(BrokerToken { header, facts: TokenFacts { expires } })
-}
-
-/// The payload of a JWT (RFC 7519), unverified.
-fn claims(token: &str) -> Option<Claims> {
-    let mut parts = token.split('.');
-    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() {
-        return None;
-    }
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?).ok()
-}
-
-/// A NumericDate, which may have a fraction; one too far off to be a time counts as the last there is.
-fn expiry(number: &serde_json::Number) -> Option<Timestamp> {
-    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-    let seconds = number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))?;
-    Some(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX))
 }
 
 fn not_expired(facts: &TokenFacts, now: Timestamp) -> Result<(), TokenError> {
@@ -191,6 +148,8 @@ fn not_expired(facts: &TokenFacts, now: Timestamp) -> Result<(), TokenError> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
     use super::*;
 
     fn jwt(claims: &str) -> String {
