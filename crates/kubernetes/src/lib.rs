@@ -1,4 +1,5 @@
-//! What every part that stands on the Kubernetes API shares: the way to it, its failures, watches, and the Lease.
+//! What every part that stands on the Kubernetes API shares: the way to it, its failures, watches, the Lease, and the
+//! review of tokens.
 //!
 //! What must hold:
 //! - no request waits longer than `kubernetes.request_timeout`: with its etcd gone an API server lets reads hang;
@@ -9,10 +10,12 @@
 
 mod access;
 mod changes;
+mod cache;
 mod config;
 mod error;
 pub mod lease;
 mod reach;
+mod reviewer;
 pub mod watch;
 
 pub use access::{Access, AccessError, MANAGER};
@@ -20,6 +23,7 @@ pub use changes::changes;
 pub use config::KubernetesConfig;
 pub use error::{ApiError, Kind};
 pub use reach::Reach;
+pub use reviewer::Reviewer;
 
 /// API group of the project's own resources.
 pub const GROUP: &str = "transponder.dev";

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use transponder_core::ServiceName;
-use transponder_kubernetes::Access;
+use transponder_kubernetes::{Access, Reviewer};
 use transponder_runtime::{
     Context,
     admin::Admin,
@@ -33,7 +33,7 @@ impl Mesh {
             StoreKind::Embedded => None,
             StoreKind::Kubernetes => Some(Access::find(&config.kubernetes).await?),
         };
-        let reviewer = reviewer(&config, context)?;
+        let reviewer = reviewer(&config, kubernetes.as_ref(), context)?;
         let mut built = Built::default();
         if selection.includes(ServiceName::Forwarder) {
             let app =
@@ -96,9 +96,19 @@ impl Mesh {
 }
 
 /// Who tells whose token a Task has.
-fn reviewer(config: &Config, context: &Context) -> anyhow::Result<Arc<dyn TokenReviewer>> {
-    let file = TokenFile::load(&config.callers, context).map_err(anyhow::Error::msg);
-    Ok(file.context("callers cannot be told apart")?)
+fn reviewer(
+    config: &Config,
+    kubernetes: Option<&Access>,
+    context: &Context,
+) -> anyhow::Result<Arc<dyn TokenReviewer>> {
+    config.callers.check()?;
+    let reviewer = match kubernetes {
+        None => TokenFile::load(&config.callers, context).map(|file| file as Arc<dyn TokenReviewer>),
+        Some(access) => {
+            Reviewer::new(access, &config.callers, context).map(|all| all as Arc<dyn TokenReviewer>)
+        }
+    };
+    reviewer.map_err(anyhow::Error::msg).context("callers cannot be told apart")
 }
 
 #[derive(Default)]

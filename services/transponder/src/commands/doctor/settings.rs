@@ -43,6 +43,7 @@ pub(super) fn check(
 fn faults(config: &Config) -> impl Iterator<Item = BadValue> {
     let checks = [
         telemetry::check(&config.log.filter),
+        config.callers.check(),
         config.edge.check(),
         config.forwarder.check(),
         config.dora.check(),
@@ -92,8 +93,9 @@ mod tests {
     #[tokio::test]
     async fn what_ends_the_start_is_found_with_its_key_and_value() {
         type Spoil = fn(&mut Config);
-        let cases: [(Spoil, &str); 9] = [
+        let cases: [(Spoil, &str); 10] = [
             (|c| c.log.filter = "xx=yy".into(), "log.filter: 'xx=yy' is no tracing filter"),
+            (|c| c.callers.cache = std::time::Duration::from_secs(61), "callers.cache: '1m 1s' must be"),
             (|c| c.edge.data_directory = "".into(), "edge.data_directory: '' must be a path"),
             (|c| c.edge.peers.forwarder = "forwarder".into(), "edge.peers.forwarder: 'forwarder' must be"),
             (|c| c.forwarder.broker_url = "ftp://x".into(), "forwarder.broker_url: 'ftp://x' must be"),
