@@ -8,7 +8,6 @@ use transponder_core::ServiceName;
 use transponder_kubernetes::Access;
 use transponder_runtime::{
     Context,
-    admin::Part,
     mesh::{MeshConfig, MeshIdentity},
     tls::{self, LiveCertificate, TlsError, Usage},
     watch,
@@ -23,7 +22,7 @@ use crate::{
     error::Error,
     http::{Handler, Listener},
     metrics::Metrics,
-    registry::{Directory, Registry},
+    registry::{self, Directory, Registry, Report},
     sweeper,
 };
 
@@ -54,7 +53,7 @@ impl App {
         let tls = server_tls(&config, context)?;
         let budgets = Budgets::new(&config.budget, &config.http);
         let registry = Arc::new(Registry::new());
-        follow_registry(&config, &registry, &budgets, &metrics, context);
+        let secrets = follow_registry(&config, kubernetes, &registry, &budgets, &metrics, context);
 
         let listener = Listener::bind(config.listen, tls, config.http.clone(), metrics.clone()).await?;
         let ground = Ground { config: &config, context, peers, budgets, metrics: &metrics };
@@ -65,6 +64,7 @@ impl App {
         sweeper::spawn(outbox.clone(), &config.retention, context);
         let handler = Arc::new(Handler {
             registry,
+            secrets,
             outbox,
             delivery,
             clock: context.clock.clone(),
@@ -153,38 +153,26 @@ fn server_tls(config: &Config, context: &Context) -> Result<Arc<ServerConfig>, E
     Ok(Arc::new(tls))
 }
 
+/// Follows the registry; on Kubernetes answers what reads a cluster's Secret when it reports.
 fn follow_registry(
     config: &Config,
+    kubernetes: Option<&Access>,
     registry: &Arc<Registry>,
     budgets: &Budgets,
     metrics: &Metrics,
     context: &Context,
-) {
+) -> Option<Arc<registry::Kubernetes>> {
+    let report = Report::new(metrics, context);
+    if let Some(access) = kubernetes {
+        let shutdown = &context.shutdown;
+        return Some(registry::Kubernetes::follow(access, registry, budgets, report, shutdown));
+    }
     let directory = Directory::new(&config.registry, budgets.clone());
-    let part = context.readiness.part("edge registry");
-    let (registry, metrics) = (registry.clone(), metrics.clone());
-    let said = std::sync::Mutex::new(Vec::<crate::registry::Finding>::new());
-    let read = move |directory: &Directory, part: &Part| {
-        let findings = directory.load_into(&registry);
-        metrics.registry(registry.len(), findings.len());
-        match registry.problem() {
-            Some(problem) => part.not_ready(problem),
-            None => part.ready(),
-        }
-        let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for finding in findings.iter().filter(|finding| !said.contains(finding)) {
-            tracing::warn!(
-                cluster = finding.cluster,
-                problem = finding.problem,
-                fatal = finding.fatal,
-                "registry"
-            );
-        }
-        *said = findings;
-    };
-    read(&directory, &part);
-    let path = directory.path().to_owned();
-    watch::spawn(vec![path], context.shutdown.clone(), move || read(&directory, &part));
+    let (registry, path) = (registry.clone(), directory.path().to_owned());
+    let read = move || report.tell(&registry, directory.load_into(&registry));
+    read();
+    watch::spawn(vec![path], context.shutdown.clone(), read);
+    None
 }
 
 #[cfg(test)]

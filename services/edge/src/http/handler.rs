@@ -26,7 +26,7 @@ use crate::{
     delivery::{Delivery, Message},
     metrics::Metrics,
     outbox::{Accepted, NewEvent, Outbox, Place, Sequence, StoredObservation},
-    registry::{Cluster, Refusal, Registry},
+    registry::{Cluster, Kubernetes, Refusal, Registry},
     trace::{self, Reported},
 };
 
@@ -36,6 +36,8 @@ const INLINE: usize = 16 * 1024;
 /// Handles requests. Shared by all connections.
 pub(crate) struct Handler {
     pub registry: Arc<Registry>,
+    /// Where a cluster's tokens are read when it reports.
+    pub secrets: Option<Arc<Kubernetes>>,
     pub outbox: Arc<dyn Outbox>,
     pub delivery: Delivery,
     pub clock: Arc<dyn Clock>,
@@ -74,7 +76,7 @@ impl Handler {
         if !right {
             return Err(Problem::Method { allow });
         }
-        let cluster = self.authenticate(cluster, &parts.headers)?;
+        let cluster = self.authenticate(cluster, &parts.headers).await?;
         seat.trust(&cluster.budget).map_err(|()| Problem::Budget {
             what: "connections at a time",
             retry_after: Duration::from_secs(1),
@@ -87,8 +89,11 @@ impl Handler {
         }
     }
 
-    fn authenticate(&self, cluster: &str, headers: &HeaderMap) -> Result<Arc<Cluster>, Problem> {
+    async fn authenticate(&self, cluster: &str, headers: &HeaderMap) -> Result<Arc<Cluster>, Problem> {
         let token = bearer(headers).unwrap_or_default();
+        if let Some(secrets) = self.secrets.as_ref().filter(|_| !token.is_empty()) {
+            secrets.refresh(cluster).await;
+        }
         self.registry.authenticate(cluster, token).map_err(|refusal| match refusal {
             Refusal::Denied => Problem::Unauthorized,
             Refusal::Unavailable(why) => {

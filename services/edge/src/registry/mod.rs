@@ -1,8 +1,13 @@
 //! The cluster registry: who may report, with which token, and what.
 //!
-//! One immutable picture at a time, replaced as a whole; a broken entry concerns its cluster alone.
+//! One immutable picture at a time, replaced as a whole; a broken entry concerns its cluster alone. On Kubernetes a
+//! cluster's Secret is read when it reports, before the picture is looked at.
 
+mod check;
+mod decoy;
 mod directory;
+mod kubernetes;
+mod report;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,10 +16,13 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 use transponder_core::{AppNamespace, ClusterName};
 
+pub use check::Finding;
 pub(crate) use directory::Directory;
-pub use directory::{Finding, Read, read};
+pub(crate) use kubernetes::Kubernetes;
+pub(crate) use report::Report;
 
 use crate::budget::Budget;
 
@@ -81,6 +89,7 @@ impl TokenDigest {
 }
 
 /// A registered cluster.
+#[derive(Clone)]
 pub struct Cluster {
     /// Its name.
     pub name: ClusterName,
@@ -106,6 +115,11 @@ impl Cluster {
         let app_namespaces =
             entry.app_namespaces.as_ref().map(|all| globs("appNamespaces", all)).transpose()?;
         Ok(Self { name, types, app_namespaces, tokens, budget })
+    }
+
+    /// The same with other tokens.
+    fn with_tokens(&self, tokens: Result<[TokenDigest; 2], String>) -> Self {
+        Self { tokens, ..self.clone() }
     }
 
     /// Whether the cluster may send events of this type.
@@ -147,18 +161,33 @@ pub struct Picture {
     problem: Option<String>,
 }
 
+impl Picture {
+    /// There is no registry.
+    fn none(problem: String) -> Self {
+        Self { clusters: HashMap::new(), problem: Some(problem) }
+    }
+
+    /// What is known of these clusters. Without any, it is likelier that something is amiss than that all were removed:
+    /// nobody is refused then.
+    fn of(clusters: HashMap<ClusterName, Result<Arc<Cluster>, String>>) -> Self {
+        let problem = clusters.is_empty().then(|| "the cluster registry is empty".to_owned());
+        Self { clusters, problem }
+    }
+}
+
 /// The registry. Reading it takes no lock.
 pub struct Registry {
     picture: ArcSwap<Picture>,
+    /// Why it may be out of date, if so. Who is known in it stays known; but nobody is refused for what may have changed.
+    doubt: watch::Sender<Option<String>>,
 }
 
 impl Registry {
     /// A registry that has not been read yet.
     #[must_use]
     pub fn new() -> Self {
-        let picture =
-            Picture { clusters: HashMap::new(), problem: Some("the registry has not been read yet".into()) };
-        Self { picture: ArcSwap::from_pointee(picture) }
+        let picture = Picture::none("the registry has not been read yet".into());
+        Self { picture: ArcSwap::from_pointee(picture), doubt: watch::Sender::new(None) }
     }
 
     /// Why there is no registry, if there is none.
@@ -183,9 +212,14 @@ impl Registry {
         self.picture.store(Arc::new(picture));
     }
 
-    fn budget(&self, name: &ClusterName) -> Option<Arc<Budget>> {
-        let picture = self.picture.load();
-        picture.clusters.get(name)?.as_ref().ok().map(|cluster| cluster.budget.clone())
+    /// It may be out of date from now on.
+    fn doubt(&self, why: String) {
+        self.doubt.send_if_modified(|doubt| doubt.replace(why).is_none());
+    }
+
+    /// It is up to date again.
+    fn trust(&self) {
+        self.doubt.send_if_modified(|doubt| doubt.take().is_some());
     }
 
     /// The cluster of this name, if the token is its token. Does the same work whether the cluster exists or not.
@@ -211,7 +245,9 @@ impl Registry {
         let known = tokens[0].matches(&digest) | tokens[1].matches(&digest);
         match entry {
             Some(Ok(cluster)) if bool::from(known) && !token.is_empty() => Ok(cluster.clone()),
-            _ => Err(Refusal::Denied),
+            // Whatever has changed, none is no token.
+            _ if token.is_empty() => Err(Refusal::Denied),
+            _ => Err(self.doubt.borrow().clone().map_or(Refusal::Denied, Refusal::Unavailable)),
         }
     }
 }
