@@ -40,7 +40,7 @@ impl Apart {
     /// Starts all of them and waits until each is ready.
     pub async fn start_all(&mut self) {
         for (service, _) in SERVICES {
-            self.launch(service);
+            self.spawn(service);
         }
         for (service, _) in SERVICES {
             self.wait_ready(service).await;
@@ -49,29 +49,48 @@ impl Apart {
 
     /// Starts one and waits until it is ready.
     pub async fn start(&mut self, service: &'static str) {
-        self.launch(service);
+        self.spawn(service);
         self.wait_ready(service).await;
     }
 
-    fn launch(&mut self, service: &'static str) {
+    /// Starts one and waits until it listens, whether it is ready or not.
+    pub async fn launch(&mut self, service: &'static str) {
+        self.spawn(service);
+        self.wait_listening(service).await;
+    }
+
+    /// Whether a service says that it is ready.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub async fn readiness(&self, service: &str) -> Result<(), String> {
+        readiness(&self.mesh.address(&admin(service)).to_string()).await
+    }
+
+    fn spawn(&mut self, service: &'static str) {
         let command = self.mesh.command(service, &self.ready_file(service));
         self.processes.insert(service, Process::start(service, command));
     }
 
     async fn wait_ready(&mut self, service: &'static str) {
+        let admin = self.wait_listening(service).await;
+        self.process(service).ready(START, || readiness(&admin)).await;
+    }
+
+    /// Answers where the admin listener is.
+    async fn wait_listening(&mut self, service: &'static str) -> String {
         let file = self.ready_file(service);
         let process = self.process(service);
         let addresses: Value = process
             .ready(START, || async {
                 let text = std::fs::read(&file).map_err(|e| e.to_string())?;
-                let addresses: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
-                let admin = addresses["admin"].as_str().unwrap_or_default();
-                let answer = http(["-s", "--max-time", "5", &format!("http://{admin}/readyz")]).await?;
-                if answer.status == 200 { Ok(addresses.clone()) } else { Err(answer.body_text()) }
+                serde_json::from_slice(&text).map_err(|e| e.to_string())
             })
             .await;
         self.mesh.located(service, &addresses[service]);
         self.mesh.located(&admin(service), &addresses["admin"]);
+        addresses["admin"].as_str().unwrap_or_default().to_owned()
     }
 
     fn ready_file(&self, service: &str) -> std::path::PathBuf {
@@ -102,6 +121,11 @@ impl Apart {
     pub async fn metric(&self, service: &str, name: &str, labels: &[&str]) -> f64 {
         self.mesh.metric_of(&admin(service), name, labels).await
     }
+}
+
+async fn readiness(admin: &str) -> Result<(), String> {
+    let answer = http(["-s", "--max-time", "5", &format!("http://{admin}/readyz")]).await?;
+    if answer.status == 200 { Ok(()) } else { Err(answer.body_text()) }
 }
 
 /// Where the admin listener of a service is found: the edge's stands for the mesh's.

@@ -21,6 +21,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("fuzz", &[]),
     ("apart", &["curl"]),
     ("apiserver", &["curl", "etcd", "kubernetes"]),
+    ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
     ("door", &["curl"]),

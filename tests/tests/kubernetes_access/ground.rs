@@ -1,0 +1,48 @@
+//! Services with their accounts and Roles, on a control plane.
+
+use std::{fs, path::Path, time::Duration};
+
+use tokio::sync::{Mutex, MutexGuard};
+use transponder_tests::{Apart, Broker, Mesh, kubernetes::ApiServer};
+
+pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Where the services run.
+pub(crate) const NAMESPACE: &str = "team";
+
+/// One control plane at a time: each uses what there is of this machine when it starts.
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// Applies a file of `deploy/kubernetes/rbac`, in the services' namespace.
+pub(crate) async fn apply(server: &ApiServer, file: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes/rbac").join(file);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    here(server, &text.replace("platform-system", NAMESPACE)).await;
+}
+
+/// Applies manifests that name no namespace, in the services' namespace.
+pub(crate) async fn here(server: &ApiServer, manifests: &str) {
+    server.apply(&format!("{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {NAMESPACE} }} }}")).await;
+    let file = server.folder().join("manifests.yaml");
+    fs::write(&file, manifests).unwrap();
+    let file = file.to_str().unwrap();
+    server.kubectl(["apply", "-n", NAMESPACE, "-f", file]).await.success();
+}
+
+/// An installation that stands on the control plane, as the bearer of an account's token. Nothing runs yet.
+pub(crate) async fn part(server: &ApiServer, account: &str, settings: &[(&str, &str)]) -> Apart {
+    let token = server.service_account_token(NAMESPACE, account, None, HOUR).await;
+    let kubeconfig = server.kubeconfig_for(&token);
+    // Nothing is forwarded here.
+    let broker = Broker::start().await;
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.set("store.kind", "kubernetes");
+    mesh.set("kubernetes.kubeconfig", kubeconfig.to_str().unwrap());
+    mesh.set("kubernetes.namespace", NAMESPACE);
+    for (key, value) in settings {
+        mesh.set(key, value);
+    }
+    Apart::new(mesh)
+}
