@@ -4,6 +4,8 @@
 mod callers;
 #[path = "kubernetes_access/ground.rs"]
 mod ground;
+#[path = "kubernetes_access/operator.rs"]
+mod operator;
 #[path = "kubernetes_access/registry.rs"]
 mod registry;
 #[path = "kubernetes_access/token.rs"]

@@ -3,6 +3,8 @@
 //! The edge reads the same files and applies a change within seconds. A Secret is written before the entry that names
 //! it and removed after it, so the edge never sees an entry without one.
 
+pub mod kubernetes;
+
 use std::{
     fs,
     io::ErrorKind,

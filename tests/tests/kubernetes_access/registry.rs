@@ -13,8 +13,8 @@ use crate::ground::{self, NAMESPACE, alone, part};
 
 const ACCOUNT: &str = "system:serviceaccount:team:transponder-edge";
 /// A request of a body that the edge does not take gets past authentication and no further.
-const KNOWN: u16 = 415;
-const DENIED: u16 = 401;
+pub(crate) const KNOWN: u16 = 415;
+pub(crate) const DENIED: u16 = 401;
 const TROUBLE: u16 = 503;
 const TOKEN: &str = "0123456789abcdef-of-kind-prod";
 /// In what time a change applies; a busy machine is given as much again.
@@ -49,7 +49,6 @@ async fn registry(server: &ApiServer, clusters: &[&str]) {
     };
     let data: serde_json::Map<_, _> = clusters.iter().map(entry).collect();
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "cluster-registry" }, "data": data });
-    // What was there and is not any more goes with a replacement, not when it is applied over what another wrote.
     ground::here(server, &map.to_string()).await;
 }
 
@@ -79,7 +78,7 @@ async fn post(apart: &Apart, cluster: &str, token: &str) -> u16 {
 }
 
 /// Waits until a cluster that brings this token is answered so.
-async fn soon(apart: &Apart, cluster: &str, token: &str, status: u16) {
+pub(crate) async fn soon(apart: &Apart, cluster: &str, token: &str, status: u16) {
     let what = format!("{cluster} is answered {status}");
     eventually(&what, SOON, || async {
         let answered = post(apart, cluster, token).await;
@@ -99,7 +98,7 @@ async fn not_ready(apart: &Apart, why: &str) {
     .await;
 }
 
-async fn ready(apart: &Apart) {
+pub(crate) async fn ready(apart: &Apart) {
     eventually("ready", LONG, || async { apart.readiness("edge").await }).await;
 }
 
@@ -129,7 +128,9 @@ async fn a_cluster_is_known_by_its_secret_and_a_change_applies_in_seconds() {
     registry(&server, &["kind-prod"]).await;
     soon(&apart, "kind-prod", TOKEN, KNOWN).await;
     ready(&apart).await;
-    for (cluster, token) in [("kind-prod", "wrong"), ("unknown", TOKEN), ("kind-prod", ""), ("Kind_Prod", TOKEN)] {
+    for (cluster, token) in
+        [("kind-prod", "wrong"), ("unknown", TOKEN), ("kind-prod", ""), ("Kind_Prod", TOKEN)]
+    {
         assert_eq!(post(&apart, cluster, token).await, DENIED, "{cluster}");
     }
 

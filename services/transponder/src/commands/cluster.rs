@@ -1,4 +1,7 @@
-//! `cluster add|list|rotate|remove`: the registry directory.
+//! `cluster add|list|rotate|remove`: the registry directory, or the registry of a Kubernetes API.
+
+mod kubernetes;
+mod manifests;
 
 use std::{
     path::{Path, PathBuf},
@@ -9,16 +12,17 @@ use anyhow::{Context as _, ensure};
 use clap::Subcommand;
 use serde_json::json;
 use transponder_core::ClusterName;
+use transponder_kubernetes::Access;
 use url::Url;
 
 use crate::{
     certificates::own_authority,
     cli::Globals,
     commands::handout::Handout,
-    config,
+    config::{self, StoreKind},
     files::read,
     output::{GOOD, Output, paint, print, print_json, table},
-    registry::{Entry, Registry, TokenState},
+    registry::{Entry, Registry, TokenState, kubernetes::KubernetesRegistry},
     relay::relay_url,
 };
 
@@ -72,6 +76,9 @@ pub struct AddArgs {
     /// Globs of the app namespaces that it may report for; all otherwise.
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     pub app_namespaces: Option<Vec<String>>,
+    /// With --store kubernetes: make entry, Secret and permission there, instead of printing what a chart needs.
+    #[arg(long)]
+    pub apply: bool,
 }
 
 /// Arguments of `cluster rotate`.
@@ -88,10 +95,22 @@ pub struct RotateArgs {
 ///
 /// # Errors
 /// When the registry cannot be read or written, or does not hold the cluster.
-pub fn run(globals: &Globals, args: ClusterArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(globals: &Globals, args: ClusterArgs) -> anyhow::Result<ExitCode> {
     let root = match args.registry {
-        Some(root) => root,
-        None => config::load(globals)?.0.edge.registry,
+        Some(root) => {
+            let directory = globals.store != Some(StoreKind::Kubernetes);
+            ensure!(directory, "--registry names a directory, and with --store kubernetes there is none");
+            root
+        }
+        None => {
+            let config = config::load(globals)?.0;
+            if config.store.kind == StoreKind::Kubernetes {
+                let registry = KubernetesRegistry::new(Access::find(&config.kubernetes).await?);
+                kubernetes::run(&registry, args.command, args.output).await?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            config.edge.registry
+        }
     };
     let registry = Registry::new(&root);
     match args.command {
@@ -125,24 +144,30 @@ fn done(output: Output, cluster: &ClusterName, what: &str, meaning: &str) {
 }
 
 fn add(registry: &Registry, args: &AddArgs, authority: Option<&Path>, output: Output) -> anyhow::Result<()> {
+    ensure!(!args.apply, "--apply belongs to --store kubernetes: a directory is always written");
+    let (cluster, entry) = (&args.cluster, entry(args)?);
+    let token = registry.add(cluster, &entry)?;
+    let missing_authority = authority.filter(|_| entry.relay_ca.is_none() && args.url.scheme() == "https");
+    let warnings = doubts(args);
+    let handout = Handout { cluster, entry: &entry, token: &token, missing_authority, warnings };
+    handout.show(output, "added to", &registry.root().display().to_string())
+}
+
+/// The entry that is asked for.
+fn entry(args: &AddArgs) -> anyhow::Result<Entry> {
     let cluster = &args.cluster;
     let relay_ca = args.ca.as_deref().map(read).transpose()?;
     if let (Some(path), Some(pem)) = (&args.ca, &relay_ca) {
         ensure!(pem.contains("-----BEGIN CERTIFICATE-----"), "{} is no PEM certificate", path.display());
     }
-    let entry = Entry {
+    Ok(Entry {
         relay_secret_name: format!("cluster-{cluster}-relay-token"),
         outcome_relay_url: relay_url(&args.url, cluster)?,
         relay_host_alias_ip: args.host_alias_ip.map(|ip| ip.to_string()),
         relay_ca,
         forward_types: args.forward_types.clone(),
         app_namespaces: args.app_namespaces.clone(),
-    };
-    let token = registry.add(cluster, &entry)?;
-    let missing_authority = authority.filter(|_| entry.relay_ca.is_none() && args.url.scheme() == "https");
-    let warnings = doubts(args);
-    let handout = Handout { cluster, entry: &entry, token: &token, missing_authority, warnings };
-    handout.show(output, "added to", registry)
+    })
 }
 
 /// What is likely not meant, though something between hooks and edge may make it right.
@@ -171,9 +196,18 @@ fn doubts(args: &AddArgs) -> Vec<String> {
 fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
     let token = registry.rotate(cluster)?;
     let entry = registry.entry(cluster)?;
-    let handout =
-        Handout { cluster, entry: &entry, token: &token, missing_authority: None, warnings: Vec::new() };
-    handout.show(output, "has a new token in", registry)?;
+    show_rotated(cluster, &entry, &token, &registry.root().display().to_string(), output)
+}
+
+fn show_rotated(
+    cluster: &ClusterName,
+    entry: &Entry,
+    token: &str,
+    place: &str,
+    output: Output,
+) -> anyhow::Result<()> {
+    let handout = Handout { cluster, entry, token, missing_authority: None, warnings: Vec::new() };
+    handout.show(output, "has a new token in", place)?;
     if output == Output::Text {
         print(&format!(
             "\nThe token before works until every namespace has the new one. Then:\n\n  \
@@ -183,12 +217,28 @@ fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow:
     Ok(())
 }
 
+/// One cluster of a list.
+struct Listed {
+    name: String,
+    entry: anyhow::Result<Entry>,
+    token: TokenState,
+}
+
 fn list(registry: &Registry, output: Output) -> anyhow::Result<()> {
-    let (mut rows, mut documents) = (Vec::new(), Vec::new());
-    for name in registry.names()? {
+    let all = registry.names()?.into_iter().map(|name| {
         let entry = ClusterName::new(&name)
             .with_context(|| format!("{name} is no name of a cluster"))
             .and_then(|cluster| registry.entry(&cluster));
+        let token =
+            entry.as_ref().map_or(TokenState::Missing, |e| registry.token_state(&e.relay_secret_name));
+        Listed { name, entry, token }
+    });
+    show_list(all.collect(), &registry.root().display().to_string(), output)
+}
+
+fn show_list(all: Vec<Listed>, place: &str, output: Output) -> anyhow::Result<()> {
+    let (mut rows, mut documents) = (Vec::new(), Vec::new());
+    for Listed { name, entry, token } in all {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
@@ -198,7 +248,6 @@ fn list(registry: &Registry, output: Output) -> anyhow::Result<()> {
                 continue;
             }
         };
-        let token = registry.token_state(&entry.relay_secret_name);
         let globs =
             |globs: &Option<Vec<String>>, all: &str| globs.as_ref().map_or(all.to_owned(), |g| g.join(" "));
         rows.push(vec![
@@ -218,10 +267,7 @@ fn list(registry: &Registry, output: Output) -> anyhow::Result<()> {
         Output::Text => print(&table(
             &["cluster", "url", "token", "types", "app namespaces"],
             rows,
-            &format!(
-                "no clusters in {}: 'transponder cluster add NAME --url URL' adds one",
-                registry.root().display()
-            ),
+            &format!("no clusters in {place}: 'transponder cluster add NAME --url URL' adds one"),
         )),
     }
     Ok(())

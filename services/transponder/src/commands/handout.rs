@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::{
     output::{DOUBTFUL, GOOD, Output, STRONG, paint, print, print_json},
-    registry::{Entry, Registry},
+    registry::Entry,
 };
 
 /// The Secret that hooks read, on the upper cluster.
@@ -27,7 +27,7 @@ pub(crate) struct Handout<'a> {
 }
 
 impl Handout<'_> {
-    pub(crate) fn show(&self, output: Output, done: &str, registry: &Registry) -> anyhow::Result<()> {
+    pub(crate) fn show(&self, output: Output, done: &str, place: &str) -> anyhow::Result<()> {
         let (cluster, entry) = (self.cluster, self.entry);
         let origin = self.origin()?;
         let manifest = self.manifest(&origin);
@@ -47,11 +47,10 @@ impl Handout<'_> {
             return Ok(());
         }
         let mut text = format!(
-            "{} cluster {cluster} {done} {}\n\n\
+            "{} cluster {cluster} {done} {place}\n\n\
              On {cluster}, in each namespace whose syncs report (kubectl apply -n NAMESPACE -f -); \
              the token is shown {}:\n\n",
             paint(GOOD, "✓"),
-            registry.root().display(),
             paint(STRONG, "this once"),
         );
         text.extend(manifest.lines().flat_map(|line| ["  ", line, "\n"]));

@@ -40,7 +40,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::OutcomeSpan(args) => serve(args, Selection::One(ServiceName::OutcomeSpan)),
         Command::Demo(args) => block_on(demo::run(&globals, args)),
         Command::Init(args) => init::run(&args),
-        Command::Cluster(args) => cluster::run(&globals, args),
+        Command::Cluster(args) => block_on(cluster::run(&globals, args)),
         Command::Send(args) => block_on(send::run(&globals, args)),
         Command::Outcomes(args) => block_on(outcomes::run(&globals, args)),
         Command::Releases(args) => block_on(releases::run(&globals, args)),

@@ -1,0 +1,356 @@
+//! The operator's hand on the registry of a Kubernetes API, with the operator's own rights.
+//!
+//! Everything is written with the version that was read, and tried again when somebody else was quicker. The right to read
+//! a Secret comes before the Secret, that before the entry that names it, and all go in the opposite order: the edge never
+//! sees an entry without a Secret that it may read.
+
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use k8s_openapi::{
+    ByteString, NamespaceResourceScope,
+    api::{
+        core::v1::{ConfigMap, Secret},
+        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use transponder_core::ClusterName;
+use transponder_kubernetes::{Access, ApiError, Kind, MANAGER};
+
+use super::{Entry, PREVIOUS, TOKEN, TokenState, check_secret};
+use crate::secret::random_token;
+
+/// The ConfigMap of the entries.
+const ENTRIES: &str = "cluster-registry";
+/// The Role by which the edge reads it and the Secrets, and its ServiceAccount.
+pub const ROLE: &str = "transponder-edge-registry";
+const EDGE: &str = "transponder-edge";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// How often a write is tried that somebody else was quicker with, and how long after.
+const TRIES: u32 = 8;
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The registry of a Kubernetes API.
+#[derive(Clone)]
+pub struct KubernetesRegistry {
+    access: Access,
+}
+
+impl KubernetesRegistry {
+    /// The registry in the namespace of `access`.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self { access }
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.access.namespace()
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("ConfigMap {ENTRIES} in namespace {}", self.namespace())
+    }
+
+    /// All entries as they stand there, readable or not.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or there is no ConfigMap.
+    pub async fn entries(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        match self.get::<ConfigMap>(ENTRIES).await? {
+            Some(map) => Ok(map.data.unwrap_or_default()),
+            None => bail!("there is no {}", self.place()),
+        }
+    }
+
+    /// The entry of a cluster.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub async fn entry(&self, cluster: &ClusterName) -> anyhow::Result<Entry> {
+        let entries = self.entries().await?;
+        let text = entries.get(cluster.as_str());
+        let text = text.with_context(|| format!("there is no cluster {cluster} in {}", self.place()))?;
+        serde_json::from_str(text).with_context(|| format!("{cluster} in {}", self.place()))
+    }
+
+    /// What lies in a Secret.
+    ///
+    /// # Errors
+    /// When the API server does not tell.
+    pub async fn token_state(&self, secret: &str) -> anyhow::Result<TokenState> {
+        let data = self.get::<Secret>(secret).await?.and_then(|secret| secret.data).unwrap_or_default();
+        Ok(match (data.contains_key(TOKEN), data.contains_key(PREVIOUS)) {
+            (false, _) => TokenState::Missing,
+            (true, false) => TokenState::Present,
+            (true, true) => TokenState::Rotating,
+        })
+    }
+
+    /// Adds a cluster and answers its new token.
+    ///
+    /// # Errors
+    /// When it is there already, its Secret is somebody else's, or something cannot be written.
+    pub async fn add(&self, cluster: &ClusterName, entry: &Entry) -> anyhow::Result<String> {
+        let known = self.get::<ConfigMap>(ENTRIES).await?.and_then(|map| map.data).unwrap_or_default();
+        let there = format!("cluster {cluster} is in {} already", self.place());
+        ensure!(!known.contains_key(cluster.as_str()), "{there}; 'cluster rotate' gives it a new token");
+        let secret = &entry.relay_secret_name;
+        check_secret(secret)?;
+        let token = random_token()?;
+        self.grant(secret).await?;
+        self.change_secret(secret, |data| {
+            data.clear();
+            data.insert(TOKEN.into(), ByteString(token.clone().into_bytes()));
+            Ok(())
+        })
+        .await?;
+        let text = serde_json::to_string(entry)?;
+        self.change(ENTRIES, |map: &mut ConfigMap| {
+            let data = map.data.get_or_insert_default();
+            ensure!(!data.contains_key(cluster.as_str()), "{there}");
+            data.insert(cluster.to_string(), text.clone());
+            Ok(())
+        })
+        .await?;
+        Ok(token)
+    }
+
+    /// Gives a cluster a new token; the one before works until [`Self::finish_rotation`].
+    ///
+    /// # Errors
+    /// When there is no such cluster, a rotation is under way, or its Secret is somebody else's.
+    pub async fn rotate(&self, cluster: &ClusterName) -> anyhow::Result<(Entry, String)> {
+        let entry = self.entry(cluster).await?;
+        let token = random_token()?;
+        self.change_secret(&entry.relay_secret_name, |data| {
+            ensure!(
+                !data.contains_key(PREVIOUS),
+                "a rotation of {cluster} is under way; end it with 'cluster rotate {cluster} --finish'"
+            );
+            if let Some(old) = data.insert(TOKEN.into(), ByteString(token.clone().into_bytes())) {
+                data.insert(PREVIOUS.into(), old);
+            }
+            Ok(())
+        })
+        .await?;
+        Ok((entry, token))
+    }
+
+    /// Takes the previous token out of force.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn finish_rotation(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+        let secret = self.entry(cluster).await?.relay_secret_name;
+        self.change_secret(&secret, |data| {
+            ensure!(data.remove(PREVIOUS).is_some(), "no rotation of {cluster} is under way");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes a cluster, the right to read its Secret, and the Secret, unless another cluster names the same one or
+    /// somebody else keeps it.
+    ///
+    /// # Errors
+    /// When there is no such cluster, or something cannot be written.
+    pub async fn remove(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+        let mut left = BTreeMap::new();
+        let mut removed = None;
+        self.change(ENTRIES, |map: &mut ConfigMap| {
+            let data = map.data.get_or_insert_default();
+            removed = data.remove(cluster.as_str());
+            ensure!(removed.is_some(), "there is no cluster {cluster} in {}", self.place());
+            left.clone_from(data);
+            Ok(())
+        })
+        .await?;
+        let secret = |text: &String| serde_json::from_str::<Entry>(text).map(|entry| entry.relay_secret_name);
+        // An entry that cannot be read does not name its Secret; what 'cluster add' made has this name.
+        let name = removed.as_ref().and_then(|text| secret(text).ok());
+        let name = name.unwrap_or_else(|| format!("cluster-{cluster}-relay-token"));
+        if left.values().any(|text| secret(text).is_ok_and(|other| other == name)) {
+            return Ok(());
+        }
+        if self.get::<Role>(ROLE).await?.is_some() {
+            self.change(ROLE, |role: &mut Role| {
+                revoke(role, &name);
+                Ok(())
+            })
+            .await?;
+        }
+        match self.get::<Secret>(&name).await? {
+            Some(found) if keeper(&found).is_none() => {
+                let api = self.access.api::<Secret>();
+                let delete = async { api.delete(&name, &DeleteParams::default()).await };
+                match self.access.call("delete a Secret", delete).await {
+                    Err(error) if error.kind != Kind::NotFound => Err(error.into()),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the edge read a Secret.
+    async fn grant(&self, secret: &str) -> anyhow::Result<()> {
+        self.change(ROLE, |role: &mut Role| {
+            grant(role, secret);
+            Ok(())
+        })
+        .await?;
+        if self.get::<RoleBinding>(ROLE).await?.is_some() {
+            return Ok(());
+        }
+        self.change(ROLE, |binding: &mut RoleBinding| {
+            binding.role_ref =
+                RoleRef { api_group: Some(RBAC.into()), kind: "Role".into(), name: ROLE.into() };
+            let edge = Subject { kind: "ServiceAccount".into(), name: EDGE.into(), ..Subject::default() };
+            binding.subjects = Some(vec![edge]);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn change_secret(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&mut BTreeMap<String, ByteString>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.change(name, |secret: &mut Secret| {
+            if let Some(keeper) = keeper(secret) {
+                bail!(
+                    "Secret {name} is kept by {keeper}, which would undo this: change it in its secret store"
+                );
+            }
+            change(secret.data.get_or_insert_default())
+        })
+        .await
+    }
+
+    /// Changes an object, or makes it.
+    async fn change<K>(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&mut K) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + Debug + Default + Serialize + DeserializeOwned,
+    {
+        let (api, parameters) = (
+            self.access.api::<K>(),
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() },
+        );
+        for _ in 0..TRIES {
+            let found = self.get::<K>(name).await?;
+            let there = found.is_some();
+            let mut object = found.unwrap_or_else(|| {
+                let mut object = K::default();
+                *object.meta_mut() = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+                object
+            });
+            change(&mut object)?;
+            let write = async {
+                match there {
+                    true => api.replace(name, &parameters, &object).await,
+                    false => api.create(&parameters, &object).await,
+                }
+            };
+            match self.access.call("write the registry", write).await {
+                Ok(_) => return Ok(()),
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Exists | Kind::NotFound) => {
+                    tokio::time::sleep(AGAIN.mul_f64(0.5 + fastrand::f64())).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bail!("{} {name} is changed by others all the time: try again", K::kind(&()))
+    }
+
+    async fn get<K>(&self, name: &str) -> Result<Option<K>, ApiError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<K> = self.access.api();
+        match self.access.call("read the registry", api.get(name)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.kind == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Who makes a Secret again when it is changed, such as an ExternalSecret.
+fn keeper(secret: &Secret) -> Option<String> {
+    let owner = secret.metadata.owner_references.as_ref()?.first()?;
+    Some(format!("{} {}", owner.kind, owner.name))
+}
+
+/// Whether a rule lets Secrets of certain names be read. One without names lets all be read, and is not ours.
+fn names_secrets(rule: &PolicyRule) -> bool {
+    rule.resources.as_deref() == Some(&["secrets".to_owned()])
+        && rule.resource_names.as_ref().is_some_and(|names| !names.is_empty())
+}
+
+fn grant(role: &mut Role, secret: &str) {
+    let rule = |resource: &str, name: &str, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(vec![name.to_owned()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    let rules = role.rules.get_or_insert_default();
+    if rules.is_empty() {
+        rules.push(rule("configmaps", ENTRIES, &["get", "list", "watch"]));
+    }
+    match rules.iter_mut().find(|rule| names_secrets(rule)).and_then(|rule| rule.resource_names.as_mut()) {
+        Some(names) if names.iter().any(|name| name == secret) => {}
+        Some(names) => names.push(secret.to_owned()),
+        None => rules.push(rule("secrets", secret, &["get"])),
+    }
+}
+
+fn revoke(role: &mut Role, secret: &str) {
+    let rules = role.rules.get_or_insert_default();
+    for rule in rules.iter_mut().filter(|rule| names_secrets(rule)) {
+        rule.resource_names.get_or_insert_default().retain(|name| name != secret);
+    }
+    // A rule whose last name is gone must go, too: without names it would let every Secret be read.
+    rules.retain(|rule| rule.resource_names.as_ref().is_none_or(|names| !names.is_empty()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(role: &Role) -> Vec<Vec<String>> {
+        role.rules.iter().flatten().map(|rule| rule.resource_names.clone().unwrap_or_default()).collect()
+    }
+
+    #[test]
+    fn the_role_names_each_secret_once_and_never_all_of_them() {
+        let mut role = Role::default();
+        for secret in ["a", "b", "a"] {
+            grant(&mut role, secret);
+        }
+        assert_eq!(names(&role), [vec![ENTRIES.to_owned()], vec!["a".to_owned(), "b".to_owned()]]);
+        revoke(&mut role, "a");
+        assert_eq!(names(&role), [vec![ENTRIES.to_owned()], vec!["b".to_owned()]]);
+        revoke(&mut role, "b");
+        assert_eq!(names(&role), [vec![ENTRIES.to_owned()]]);
+        grant(&mut role, "c");
+        assert_eq!(names(&role)[1], ["c"]);
+    }
+}

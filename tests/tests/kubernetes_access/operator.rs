@@ -1,0 +1,102 @@
+//! The operator's commands on the registry of a Kubernetes API.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use transponder_tests::{Ran, Run, kubernetes::ApiServer, product};
+
+use crate::{
+    ground::{self, NAMESPACE, alone, part},
+    registry::{DENIED, KNOWN, ready, soon},
+};
+
+/// Runs `transponder cluster …` as the administrator.
+async fn cluster(kubeconfig: &PathBuf, arguments: &[&str]) -> Ran {
+    let kubeconfig = format!("kubernetes.kubeconfig={}", kubeconfig.display());
+    let namespace = format!("kubernetes.namespace={NAMESPACE}");
+    let store = ["--store", "kubernetes", "--set", &kubeconfig, "--set", &namespace, "cluster"];
+    Run::program(product("transponder")).args(store.iter().chain(arguments)).run().await
+}
+
+async fn object(server: &ApiServer, kind: &str, name: &str) -> Value {
+    server.kubectl(["get", kind, name, "-n", NAMESPACE, "-o", "json"]).await.success().json()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
+    let _alone = alone().await;
+    let server = ApiServer::start().await;
+    ground::here(&server, "{ apiVersion: v1, kind: ServiceAccount, metadata: { name: transponder-edge } }")
+        .await;
+    let mut apart = part(&server, "transponder-edge", &[]).await;
+    let admin = server.admin_kubeconfig();
+    let url = ["--url", "https://relay.example:30880", "--app-namespaces", "app-*"];
+
+    // Without --apply everything is printed and nothing is made.
+    let add =
+        ["add", "kind-prod"].iter().chain(&url).chain(&["--output", "json"]).copied().collect::<Vec<_>>();
+    let printed = cluster(&admin, &add).await.success().json();
+    for (key, text) in [
+        ("chartValue", "outcomeRelayURL: \"https://relay.example:30880/outcome/kind-prod\""),
+        ("devManifest", "key: relay-token-kind-prod"),
+        ("upperManifest", "relay-origin: \"https://relay.example:30880\""),
+    ] {
+        assert!(printed[key].as_str().unwrap().contains(text), "{key}: {printed}");
+    }
+    assert_eq!(printed["roleSecretName"], "cluster-kind-prod-relay-token");
+    let maps =
+        server.kubectl(["get", "configmap,role,secret", "-n", NAMESPACE, "-o", "name"]).await.success();
+    assert!(!maps.text().contains("cluster-registry") && !maps.text().contains("relay-token"), "{maps:?}");
+    assert!(cluster(&admin, &["list"]).await.stderr.contains("there is no ConfigMap cluster-registry"));
+
+    // With it, entry, Secret and permission are there at once, and the edge may read no more than that.
+    let apply = add.iter().chain(&["--apply"]).copied().collect::<Vec<_>>();
+    let old = cluster(&admin, &apply).await.success().json()["token"].as_str().unwrap().to_owned();
+    assert!(
+        cluster(&admin, &apply)
+            .await
+            .stderr
+            .contains("is in ConfigMap cluster-registry in namespace team already")
+    );
+    apart.launch("edge").await;
+    ready(&apart).await;
+    soon(&apart, "kind-prod", &old, KNOWN).await;
+    let stage = ["add", "kind-stage", "--url", "https://relay.example:30880", "--apply", "--output", "json"];
+    let other = cluster(&admin, &stage).await.success().json()["token"].as_str().unwrap().to_owned();
+    soon(&apart, "kind-stage", &other, KNOWN).await;
+    let role = object(&server, "role", "transponder-edge-registry").await;
+    let names = json!(["cluster-kind-prod-relay-token", "cluster-kind-stage-relay-token"]);
+    assert_eq!(role["rules"][1]["resourceNames"], names, "{role}");
+
+    // A rotation has two tokens until it is finished.
+    let rotated = cluster(&admin, &["rotate", "kind-prod", "--output", "json"]).await.success().json();
+    let new = rotated["token"].as_str().unwrap();
+    soon(&apart, "kind-prod", new, KNOWN).await;
+    soon(&apart, "kind-prod", &old, KNOWN).await;
+    assert!(cluster(&admin, &["rotate", "kind-prod"]).await.stderr.contains("--finish"));
+    let listed = cluster(&admin, &["list", "--output", "json"]).await.success().json();
+    assert_eq!(listed["clusters"][0]["token"], "rotating", "{listed}");
+    assert_eq!(listed["clusters"][1]["cluster"], "kind-stage", "{listed}");
+    cluster(&admin, &["rotate", "kind-prod", "--finish"]).await.success();
+    soon(&apart, "kind-prod", &old, DENIED).await;
+
+    // Who keeps a Secret is not worked against.
+    let patch = json!({ "metadata": { "ownerReferences": [{
+        "apiVersion": "external-secrets.io/v1", "kind": "ExternalSecret", "name": "kind-stage", "uid": "1",
+    }] } });
+    let name = "cluster-kind-stage-relay-token";
+    let owned = ["patch", "secret", name, "-n", NAMESPACE, "--type=merge", "-p", &patch.to_string()];
+    server.kubectl(owned).await.success();
+    let refused = cluster(&admin, &["rotate", "kind-stage"]).await;
+    assert!(refused.stderr.contains("is kept by ExternalSecret kind-stage"), "{refused:?}");
+
+    // What is removed is gone, its permission first of all; what somebody else keeps stays.
+    for gone in ["kind-prod", "kind-stage"] {
+        cluster(&admin, &["remove", gone]).await.success();
+    }
+    let role = object(&server, "role", "transponder-edge-registry").await;
+    assert_eq!(role["rules"].as_array().unwrap().len(), 1, "{role}");
+    let secrets = server.kubectl(["get", "secrets", "-n", NAMESPACE, "-o", "name"]).await.success().text();
+    assert_eq!(secrets.trim(), format!("secret/{name}"));
+    assert!(cluster(&admin, &["remove", "kind-prod"]).await.stderr.contains("there is no cluster kind-prod"));
+}
