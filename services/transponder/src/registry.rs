@@ -26,9 +26,9 @@ const ENTRIES: &str = "cluster-registry";
 /// Directory of the Secrets, in the registry.
 const SECRETS: &str = "secrets";
 /// The token in force.
-const TOKEN: &str = "token";
+pub(crate) const TOKEN: &str = "token";
 /// The token before, during a rotation.
-const PREVIOUS: &str = "token-previous";
+pub(crate) const PREVIOUS: &str = "token-previous";
 
 /// A registry directory.
 #[derive(Debug, Clone)]

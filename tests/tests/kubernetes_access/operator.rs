@@ -1,6 +1,6 @@
 //! The operator's commands on the registry of a Kubernetes API.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use transponder_tests::{Ran, Run, kubernetes::ApiServer, product};
@@ -10,12 +10,23 @@ use crate::{
     registry::{DENIED, KNOWN, ready, soon},
 };
 
-/// Runs `transponder cluster …` as the administrator.
-async fn cluster(kubeconfig: &PathBuf, arguments: &[&str]) -> Ran {
+/// Runs a command as the administrator.
+async fn operate(kubeconfig: &Path, arguments: &[&str]) -> Ran {
     let kubeconfig = format!("kubernetes.kubeconfig={}", kubeconfig.display());
     let namespace = format!("kubernetes.namespace={NAMESPACE}");
-    let store = ["--store", "kubernetes", "--set", &kubeconfig, "--set", &namespace, "cluster"];
+    let store = ["--store", "kubernetes", "--set", &kubeconfig, "--set", &namespace];
     Run::program(product("transponder")).args(store.iter().chain(arguments)).run().await
+}
+
+async fn cluster(kubeconfig: &Path, arguments: &[&str]) -> Ran {
+    operate(kubeconfig, &[&["cluster"], arguments].concat()).await
+}
+
+/// What the doctor says of the registry, with how bad it is.
+async fn doctor(kubeconfig: &Path) -> Vec<String> {
+    let found = operate(kubeconfig, &["doctor", "--output", "json"]).await.json();
+    let all = found["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == "registry");
+    all.map(|finding| format!("{} {}", finding["level"], finding["what"]).replace('"', "")).collect()
 }
 
 async fn object(server: &ApiServer, kind: &str, name: &str) -> Value {
@@ -48,6 +59,7 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
         server.kubectl(["get", "configmap,role,secret", "-n", NAMESPACE, "-o", "name"]).await.success();
     assert!(!maps.text().contains("cluster-registry") && !maps.text().contains("relay-token"), "{maps:?}");
     assert!(cluster(&admin, &["list"]).await.stderr.contains("there is no ConfigMap cluster-registry"));
+    assert_eq!(doctor(&admin).await, ["wrong there is no ConfigMap cluster-registry in namespace team"]);
 
     // With it, entry, Secret and permission are there at once, and the edge may read no more than that.
     let apply = add.iter().chain(&["--apply"]).copied().collect::<Vec<_>>();
@@ -67,6 +79,9 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     let role = object(&server, "role", "transponder-edge-registry").await;
     let names = json!(["cluster-kind-prod-relay-token", "cluster-kind-stage-relay-token"]);
     assert_eq!(role["rules"][1]["resourceNames"], names, "{role}");
+
+    let fine = |cluster: &str| format!("fine {cluster}: entry, URL, token and permission are in order");
+    assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(fine));
 
     // A rotation has two tokens until it is finished.
     let rotated = cluster(&admin, &["rotate", "kind-prod", "--output", "json"]).await.success().json();
@@ -89,6 +104,18 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     server.kubectl(owned).await.success();
     let refused = cluster(&admin, &["rotate", "kind-stage"]).await;
     assert!(refused.stderr.contains("is kept by ExternalSecret kind-stage"), "{refused:?}");
+
+    // The doctor names what is broken.
+    let empty = ["patch", "secret", name, "-n", NAMESPACE, "--type=merge", "-p", r#"{"data":{"token":""}}"#];
+    server.kubectl(empty).await.success();
+    let names = r#"[{"op":"remove","path":"/rules/1/resourceNames/0"}]"#;
+    let forbid = ["patch", "role", "transponder-edge-registry", "-n", NAMESPACE, "--type=json", "-p", names];
+    server.kubectl(forbid).await.success();
+    let wrong = [
+        "wrong kind-prod: the edge may not read Secret cluster-kind-prod-relay-token; its reports are answered 503",
+        "wrong kind-stage: the token is empty",
+    ];
+    assert_eq!(doctor(&admin).await, wrong);
 
     // What is removed is gone, its permission first of all; what somebody else keeps stays.
     for gone in ["kind-prod", "kind-stage"] {

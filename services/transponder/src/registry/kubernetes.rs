@@ -4,7 +4,11 @@
 //! a Secret comes before the Secret, that before the entry that names it, and all go in the opposite order: the edge never
 //! sees an entry without a Secret that it may read.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::{
@@ -88,12 +92,31 @@ impl KubernetesRegistry {
     /// # Errors
     /// When the API server does not tell.
     pub async fn token_state(&self, secret: &str) -> anyhow::Result<TokenState> {
-        let data = self.get::<Secret>(secret).await?.and_then(|secret| secret.data).unwrap_or_default();
+        let data = self.tokens(secret).await?.unwrap_or_default();
         Ok(match (data.contains_key(TOKEN), data.contains_key(PREVIOUS)) {
             (false, _) => TokenState::Missing,
             (true, false) => TokenState::Present,
             (true, true) => TokenState::Rotating,
         })
+    }
+
+    /// What stands in a Secret; `None` when there is no such Secret.
+    ///
+    /// # Errors
+    /// When the API server does not tell.
+    pub async fn tokens(&self, secret: &str) -> anyhow::Result<Option<BTreeMap<String, ByteString>>> {
+        Ok(self.get::<Secret>(secret).await?.map(|secret| secret.data.unwrap_or_default()))
+    }
+
+    /// The Secrets that the edge may read by its Role; `None` when there is no such Role.
+    ///
+    /// # Errors
+    /// When the API server does not tell.
+    pub async fn granted(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
+        let Some(role) = self.get::<Role>(ROLE).await? else { return Ok(None) };
+        let rules = role.rules.unwrap_or_default();
+        let names = rules.into_iter().filter(names_secrets).filter_map(|rule| rule.resource_names);
+        Ok(Some(names.flatten().collect()))
     }
 
     /// Adds a cluster and answers its new token.

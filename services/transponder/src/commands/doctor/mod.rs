@@ -12,15 +12,17 @@ mod settings;
 mod storage;
 mod trust;
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use serde_json::json;
+use transponder_kubernetes::Access;
 use transponder_outcome_span::Settings;
 
 use crate::{
     cli::Globals,
-    config::{self, Config},
+    config::{self, Config, StoreKind},
     output::{BAD, DOUBTFUL, FAINT, GOOD, Output, one_line, paint, print, print_json},
+    registry::kubernetes::KubernetesRegistry,
 };
 use finding::{Findings, Level};
 
@@ -75,7 +77,7 @@ fn variables() -> impl Iterator<Item = String> {
 }
 
 async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
-    let hosts = registry::check(&config.edge.registry, &config.edge.certificate, findings);
+    let hosts = registry(config, args, findings).await;
     certificates::edge(config, &hosts, findings);
     certificates::mesh(config, findings);
     storage::data_directories(config, findings);
@@ -85,6 +87,26 @@ async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
     if !args.offline {
         reach::check(config, findings).await;
         running::check(config, findings).await;
+    }
+}
+
+/// Checks the registry where it lies; answers the hosts by which hooks reach the edge.
+async fn registry(config: &Config, args: &DoctorArgs, findings: &mut Findings) -> BTreeSet<String> {
+    let certificate = &config.edge.certificate;
+    match config.store.kind {
+        StoreKind::Embedded => registry::check(&config.edge.registry, certificate, findings),
+        // It is no file.
+        StoreKind::Kubernetes if args.offline => BTreeSet::new(),
+        StoreKind::Kubernetes => match Access::find(&config.kubernetes).await {
+            Ok(access) => {
+                registry::kubernetes::check(&KubernetesRegistry::new(access), certificate, findings).await
+            }
+            Err(error) => {
+                let mend = "correct the section, or name a kubeconfig that can be read";
+                findings.wrong("kubernetes", &error.to_string(), "[kubernetes]", mend);
+                BTreeSet::new()
+            }
+        },
     }
 }
 

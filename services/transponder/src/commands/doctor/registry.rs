@@ -1,7 +1,10 @@
 //! The registry: each cluster's entry, Secret and token.
 
+pub(super) mod kubernetes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     fs,
     path::Path,
 };
@@ -64,43 +67,59 @@ pub(super) fn check(root: &Path, certificate: &Path, findings: &mut Findings) ->
                 continue;
             }
         };
-        if let Err(problem) = entry.check() {
-            let what = format!("{cluster}: {problem}; its reports are answered 503");
-            findings.wrong(AREA, &what, registry.entry_path(&cluster).display(), "correct the entry");
-        }
         let before = findings.all().len();
-        hosts.extend(url(&registry, &cluster, &entry, findings));
-        trust::check(&cluster, &entry, &registry.entry_path(&cluster), certificate, findings);
+        let at = registry.entry_path(&cluster).display().to_string();
+        hosts.extend(of_entry(&cluster, &entry, &at, certificate, findings));
         if let Some(digest) = token(&registry, &cluster, &entry, findings) {
             tokens.entry(digest).or_default().push(name.clone());
         }
         if findings.all().len() == before {
-            let at = registry.entry_path(&cluster);
-            findings.fine(AREA, format!("{cluster}: entry, URL and token are in order"), at.display());
+            findings.fine(AREA, format!("{cluster}: entry, URL and token are in order"), at);
         }
     }
-    for shared in tokens.into_values().filter(|clusters| clusters.len() > 1) {
-        let what = format!("clusters {} share one token: each can speak for the others", shared.join(", "));
-        findings.doubtful(AREA, &what, root.display(), "transponder cluster rotate CLUSTER");
-    }
+    shared(tokens, root.display(), findings);
     hosts
 }
 
-fn url(registry: &Registry, cluster: &ClusterName, entry: &Entry, findings: &mut Findings) -> Option<String> {
-    let at = registry.entry_path(cluster);
+/// Names the clusters that share a token.
+fn shared(tokens: BTreeMap<[u8; 32], Vec<String>>, at: impl Display, findings: &mut Findings) {
+    for shared in tokens.into_values().filter(|clusters| clusters.len() > 1) {
+        let what = format!("clusters {} share one token: each can speak for the others", shared.join(", "));
+        findings.doubtful(AREA, &what, &at, "transponder cluster rotate CLUSTER");
+    }
+}
+
+/// Checks what an entry says; answers the host of its URL.
+fn of_entry(
+    cluster: &ClusterName,
+    entry: &Entry,
+    at: &str,
+    certificate: &Path,
+    findings: &mut Findings,
+) -> Option<String> {
+    if let Err(problem) = entry.check() {
+        let what = format!("{cluster}: {problem}; its reports are answered 503");
+        findings.wrong(AREA, &what, at, "correct the entry");
+    }
+    let host = url(at, cluster, entry, findings);
+    trust::check(cluster, entry, at, certificate, findings);
+    host
+}
+
+fn url(at: &str, cluster: &ClusterName, entry: &Entry, findings: &mut Findings) -> Option<String> {
     let mend = "correct outcomeRelayURL: https://HOST[:PORT]/outcome/CLUSTER";
     let text = &entry.outcome_relay_url;
     let Ok(url) = Url::parse(text) else {
-        findings.wrong(AREA, &format!("{cluster}: '{text}' is no URL"), at.display(), mend);
+        findings.wrong(AREA, &format!("{cluster}: '{text}' is no URL"), at, mend);
         return None;
     };
     if !url.path().ends_with(&format!("/outcome/{cluster}")) {
         let what = format!("{cluster}: the URL {url} does not end in /outcome/{cluster}");
-        findings.wrong(AREA, &what, at.display(), mend);
+        findings.wrong(AREA, &what, at, mend);
     }
     if url.scheme() != "https" {
         let what = format!("{cluster}: {url} is not https: the token is sent in the open");
-        findings.doubtful(AREA, &what, at.display(), mend);
+        findings.doubtful(AREA, &what, at, mend);
     }
     // Brackets of an IPv6 address are the URL's, not the address's.
     url.host_str().map(|host| host.trim_matches(['[', ']']).to_owned())
@@ -114,39 +133,53 @@ fn token(
     findings: &mut Findings,
 ) -> Option<[u8; 32]> {
     let at = registry.token_path(&entry.relay_secret_name);
-    let mend = format!("transponder cluster rotate {cluster}");
-    let wrong = |what: String, findings: &mut Findings| findings.wrong(AREA, &what, at.display(), &mend);
     for path in [&at, &registry.previous_token_path(&entry.relay_secret_name)] {
         let name = path.file_name().unwrap_or_default().display();
         secret(AREA, &format!("{cluster}: {name}"), path, findings);
     }
-    let token = match fs::read(&at) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            wrong(
-                format!("{cluster}: the token of {} cannot be read: {error}", entry.relay_secret_name),
-                findings,
-            );
-            return None;
+    match fs::read(&at) {
+        Ok(bytes) => {
+            let rotating = registry.previous_token_path(&entry.relay_secret_name).exists();
+            of_token(cluster, &bytes, rotating, at.display(), findings)
         }
-    };
-    let token = token.trim_ascii();
+        Err(error) => {
+            let what = format!("{cluster}: the token of {} cannot be read: {error}", entry.relay_secret_name);
+            findings.wrong(AREA, &what, at.display(), &rotate(cluster));
+            None
+        }
+    }
+}
+
+fn rotate(cluster: &ClusterName) -> String {
+    format!("transponder cluster rotate {cluster}")
+}
+
+fn of_token(
+    cluster: &ClusterName,
+    bytes: &[u8],
+    rotating: bool,
+    at: impl Display,
+    findings: &mut Findings,
+) -> Option<[u8; 32]> {
+    let mend = rotate(cluster);
+    let token = bytes.trim_ascii();
     if token.is_empty() {
-        wrong(format!("{cluster}: the token is empty"), findings);
+        findings.wrong(AREA, &format!("{cluster}: the token is empty"), at, &mend);
         return None;
     }
     if !token.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
-        wrong(format!("{cluster}: the token holds characters that fit no header"), findings);
+        let what = format!("{cluster}: the token holds characters that fit no header");
+        findings.wrong(AREA, &what, at, &mend);
         return None;
     }
     if token.len() < SHORT {
         let what = format!("{cluster}: the token has fewer than {SHORT} bytes and can be guessed");
-        findings.doubtful(AREA, &what, at.display(), &mend);
+        findings.doubtful(AREA, &what, &at, &mend);
     }
-    if registry.previous_token_path(&entry.relay_secret_name).exists() {
+    if rotating {
         let what = format!("{cluster}: a rotation is under way, two tokens work");
         let mend = format!("once every hook has the new one: transponder cluster rotate {cluster} --finish");
-        findings.doubtful(AREA, &what, at.display(), &mend);
+        findings.doubtful(AREA, &what, at, &mend);
     }
     Some(Sha256::digest(token).into())
 }

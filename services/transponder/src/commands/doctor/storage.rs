@@ -13,7 +13,7 @@ use transponder_forwarder::{TokenFacts, check_file};
 use transponder_runtime::{Context, auth::TokenFile};
 
 use super::{certificates::secret, finding::Findings};
-use crate::config::Config;
+use crate::config::{Config, StoreKind};
 
 const AREA: &str = "data";
 /// How an SQLite file begins.
@@ -97,6 +97,11 @@ pub(super) fn callers(config: &Config, findings: &mut Findings) {
         match loaded {
             // The globs are read at the start, whether there are tokens or not.
             Err(problem) => findings.wrong(AREA, &problem, "[callers]", "correct the globs"),
+            Ok(_) if config.store.kind == StoreKind::Kubernetes => {
+                let what =
+                    format!("Tasks are known by TokenReview, with audience '{}'", config.callers.audience);
+                findings.fine(AREA, what, "[callers]");
+            }
             Ok(_) => {
                 let mend = "set callers.token_file to a file of [[token]] entries";
                 findings.doubtful(

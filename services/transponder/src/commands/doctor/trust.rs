@@ -1,6 +1,6 @@
 //! Whether hooks trust the edge with what they are given.
 
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
 use transponder_core::ClusterName;
 
@@ -15,7 +15,7 @@ use crate::{
 pub(super) fn check(
     cluster: &ClusterName,
     entry: &Entry,
-    at: &Path,
+    at: impl Display,
     certificate: &Path,
     findings: &mut Findings,
 ) {
@@ -40,12 +40,7 @@ pub(super) fn check(
         "put {authority} into the entry (relayCA) and the cluster's Secret (ca.crt), or 'cluster remove {cluster}' and \
          'cluster add {cluster} … --ca'; nothing, where a proxy with another certificate stands between"
     );
-    findings.doubtful(
-        "registry",
-        &format!("{cluster}: hooks will not trust this edge: {why}"),
-        at.display(),
-        &mend,
-    );
+    findings.doubtful("registry", &format!("{cluster}: hooks will not trust this edge: {why}"), at, &mend);
 }
 
 #[cfg(test)]
@@ -73,7 +68,7 @@ mod tests {
             let entry = Entry { relay_ca, ..serde_json::from_str(&entry).unwrap() };
             let mut findings = Findings::default();
             let cluster = ClusterName::new("c").unwrap();
-            check(&cluster, &entry, Path::new("c"), &certificate, &mut findings);
+            check(&cluster, &entry, "c", &certificate, &mut findings);
             let found = findings.all().first().map(|finding| format!("{} {}", finding.what, finding.mend));
             found.unwrap_or_default()
         };
