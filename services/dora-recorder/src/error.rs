@@ -77,6 +77,9 @@ pub(crate) enum RecordError {
     /// It could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It is not known yet what was counted before.
+    #[error("the streams have not been read yet")]
+    Loading,
     /// Others kept changing the stream.
     #[error("the stream is being changed by others")]
     Contended,
@@ -90,8 +93,9 @@ impl From<RecordError> for Fault {
         match &error {
             // No RetryInfo: waiting makes no room, an operator does.
             RecordError::Full { .. } => Self::exhausted(error.to_string()).reason("LABEL_BUDGET"),
-            // What SQLite says is for the log: it names paths.
+            // What the store says is for the log: it names paths and identities.
             RecordError::Store(_) => Self::unavailable("the count cannot be stored now").reason("STORE"),
+            RecordError::Loading => Self::unavailable(error.to_string()).reason("STORE"),
             RecordError::Contended => Self::unavailable(error.to_string()).reason("CONTENDED"),
             RecordError::Stopping => Self::unavailable(error.to_string()).reason("STOPPING"),
         }

@@ -1,4 +1,5 @@
-//! The DORA metrics as Prometheus reads them: committed values only, computed at each scrape.
+//! The DORA metrics as Prometheus reads them: committed values only, computed at each scrape, and of several replicas by
+//! one.
 
 use std::fmt::{self, Error};
 
@@ -25,8 +26,15 @@ impl fmt::Debug for Exposition {
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
-        let streams = self.0.shown();
         let encoder = &mut encoder;
+        let help = "Streams that are held: combinations of app namespace, app, env and cluster";
+        let mut gauge =
+            encoder.encode_descriptor("transponder_dora_streams", help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&i64::try_from(self.0.streams()).unwrap_or(i64::MAX))?;
+        if !self.0.is_on() {
+            return Ok(());
+        }
+        let streams = self.0.shown();
         let help = "Deployments: releases that were counted as succeeded for the first time";
         counter(encoder, "dora_deployments", help, &streams, |totals| totals.succeeded)?;
         releases(encoder, &streams)?;
@@ -40,10 +48,8 @@ impl Collector for Exposition {
         let help = "Reports of unknown releases that finished before all that are still known";
         counter(encoder, "dora_late_reports", help, &streams, |totals| totals.late)?;
         discarded(encoder, &streams)?;
-        let help = "Streams that are held: combinations of app namespace, app, env and cluster";
-        let mut gauge =
-            encoder.encode_descriptor("transponder_dora_streams", help, None, MetricType::Gauge)?;
-        gauge.encode_gauge(&i64::try_from(streams.len()).unwrap_or(i64::MAX))
+        // The process may have been stopped since: then somebody else shows more by now.
+        if self.0.is_on() { Ok(()) } else { Err(Error) }
     }
 }
 

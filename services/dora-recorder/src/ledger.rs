@@ -1,29 +1,37 @@
 //! The committed truth of all streams in memory, and the order of verdicts within each.
 //!
-//! What must hold: memory is never ahead of the disk. A verdict is judged on a copy, the copy is written, and only when
-//! it is on disk does it take the place of what was there. When a write's end is unknown the version tells at the next
-//! one whether it arrived, and [`Ledger::refresh`] reads what did.
+//! What must hold: memory is never ahead of the store. A verdict is judged on a copy, the copy is written, and only when
+//! it is stored does it take the place of what was there. When a write's end is unknown the version tells at the next
+//! one whether it arrived, and [`Ledger::refresh`] reads what did. The same goes for what other replicas write.
+
+mod book;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use transponder_core::{AppNamespace, ClusterName, Maker, Stream};
+use tokio::sync::watch;
+use transponder_core::{Maker, Stream};
 use transponder_runtime::Clock;
 use transponder_store::StoreError;
 
+use self::book::{Book, Slot};
 use crate::{
     config::{Budgets, Config},
-    error::{Budget, RecordError},
+    error::RecordError,
     metrics::Metrics,
-    state::{Disposition, Hold, StreamState, Totals, Verdict},
+    showing::Showing,
+    state::{Change, Disposition, Hold, StreamState, Totals, Verdict},
     store::{Saved, Stored, StreamStore, Update},
 };
 
-/// How often a verdict is judged anew because somebody else changed its stream meanwhile.
-const ATTEMPTS: usize = 5;
+/// How often a verdict is judged anew because somebody else changed its stream meanwhile. Of writers that never pause one
+/// succeeds each time, so with eight of them nobody is turned away in practice; and who is comes again.
+const ATTEMPTS: u32 = 20;
+/// First and longest pause before that, of which a random part is waited.
+const AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(320)];
 
 /// All streams.
 pub(crate) struct Ledger {
@@ -32,6 +40,9 @@ pub(crate) struct Ledger {
     zero_hold: Duration,
     budgets: Budgets,
     metrics: Metrics,
+    showing: Showing,
+    /// Or why nothing is known yet.
+    loaded: watch::Sender<Result<(), String>>,
     book: Arc<Mutex<Book>>,
 }
 
@@ -40,41 +51,16 @@ pub(crate) struct Ledger {
 pub(crate) struct View {
     book: Arc<Mutex<Book>>,
     clock: Arc<dyn Clock>,
-}
-
-#[derive(Default)]
-struct Book {
-    /// Sorted, so that the exposition is.
-    streams: BTreeMap<Stream, Arc<Slot>>,
-    /// Without those that Tasks of apps made: a Task may name any cluster, so it must not take one's room.
-    per_cluster: HashMap<ClusterName, u32>,
-    /// On each cluster, so that none takes another's room; without a cluster those that Tasks of the app made.
-    per_app_namespace: HashMap<(Option<ClusterName>, AppNamespace), u32>,
-}
-
-/// A stream's place. It stays even when its first write fails: the budget counts who asked.
-struct Slot {
-    maker: Maker,
-    /// Held while a verdict is judged and written.
-    turn: tokio::sync::Mutex<()>,
-    committed: Mutex<Option<Committed>>,
+    showing: Showing,
 }
 
 #[derive(Clone)]
 struct Committed {
     stored: Stored,
+    /// Whether it is still in the store, as far as is known: somebody may have deleted it.
+    present: bool,
     /// On the clock that never jumps.
     shown_from: Duration,
-}
-
-impl Slot {
-    fn new(maker: Maker) -> Self {
-        Self { maker, turn: tokio::sync::Mutex::default(), committed: Mutex::default() }
-    }
-
-    fn committed(&self) -> MutexGuard<'_, Option<Committed>> {
-        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What the exposition shows of a stream.
@@ -84,18 +70,32 @@ pub(crate) struct Shown {
 }
 
 impl Ledger {
-    /// Loads all streams.
+    /// Loads all streams from a store of this process alone.
     pub(crate) async fn load(
         store: Arc<dyn StreamStore>,
         config: &Config,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
-        let (zero_hold, budgets) = (config.zero_hold, config.budgets);
-        let ledger = Arc::new(Self { store, clock, zero_hold, budgets, metrics, book: Arc::default() });
+        let ledger = Self::new(store, config, clock, metrics, Showing::Alone);
         ledger.shorten_holds().await;
         ledger.refresh().await?;
+        ledger.known();
         Ok(ledger)
+    }
+
+    /// Knows nothing yet: no verdict is taken before somebody says [what there is](Self::know_all).
+    pub(crate) fn new(
+        store: Arc<dyn StreamStore>,
+        config: &Config,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        showing: Showing,
+    ) -> Arc<Self> {
+        let (zero_hold, budgets) = (config.zero_hold, config.budgets);
+        let loaded = watch::Sender::new(Err("the streams have not been read yet".to_owned()));
+        let book = Arc::default();
+        Arc::new(Self { store, clock, zero_hold, budgets, metrics, showing, loaded, book })
     }
 
     /// A hold that was configured too long once must not keep series at 0 for ever. The shorter one is written before
@@ -110,14 +110,74 @@ impl Ledger {
         self.store.as_ref()
     }
 
+    /// Whether the streams are known, or why not.
+    pub(crate) fn loaded(&self) -> watch::Receiver<Result<(), String>> {
+        self.loaded.subscribe()
+    }
+
+    fn known(&self) {
+        self.loaded.send_if_modified(|loaded| std::mem::replace(loaded, Ok(())).is_err());
+    }
+
+    /// The streams cannot be read. Once they are known that is no trouble here: each write finds out what has changed.
+    pub(crate) fn unknown(&self, why: String) {
+        self.loaded.send_if_modified(|loaded| {
+            let news = loaded.as_ref().is_err_and(|known| *known != why);
+            if news {
+                *loaded = Err(why);
+            }
+            news
+        });
+    }
+
     /// Reads all streams again and takes over what is newer than what memory holds.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         for stored in self.store.load().await? {
-            let slot = self.book().place(&stored.state.stream, stored.state.maker);
-            let _turn = slot.turn.lock().await;
-            self.take_over(&slot, stored);
+            self.know(stored);
         }
         Ok(())
+    }
+
+    /// Takes note of what is stored now, unless something later is known.
+    pub(crate) fn know(&self, stored: Stored) {
+        let slot = self.book().place(&stored.state.stream, stored.state.maker);
+        self.take_over(&slot, stored);
+    }
+
+    /// Takes note of all that is stored. What is not among it was deleted, and what is older than what was known is
+    /// looked at again: it was read before the last write, or the store was set back.
+    pub(crate) async fn know_all(&self, all: Vec<Stored>) {
+        let mut missing: HashMap<_, _> = self.book().all().collect();
+        for stored in all {
+            let stream = stored.state.stream.clone();
+            if let Some(slot) = missing.remove(&stream) {
+                let known = slot.version();
+                if known.is_some_and(|known| stored.version < known) {
+                    let _turn = slot.turn.lock().await;
+                    if let Err(error) = self.read_again(&slot, &stream, known).await {
+                        tracing::warn!(%error, source = stream.source(), "a stream cannot be read again");
+                    }
+                    continue;
+                }
+            }
+            self.know(stored);
+        }
+        for slot in missing.into_values() {
+            slot.gone(None);
+        }
+        self.known();
+    }
+
+    /// Somebody deleted the object of a stream. What is remembered of it is written anew with its next verdict.
+    pub(crate) fn know_gone(&self, last: &Stored) {
+        let slot = self.book().find(&last.state.stream);
+        if slot.is_some_and(|slot| slot.gone(Some(last.version))) {
+            let source = last.state.stream.source();
+            tracing::warn!(
+                source,
+                "somebody deleted this stream: unless this process ends, its next verdict brings it back as it was"
+            );
+        }
     }
 
     /// Counts a verdict, of a stream that `maker` makes if there is none, and answers when it is on disk. Verdicts of one
@@ -146,55 +206,130 @@ impl Ledger {
         maker: Maker,
         verdict: Verdict,
     ) -> Result<Disposition, RecordError> {
+        if self.loaded.borrow().is_err() {
+            return Err(RecordError::Loading);
+        }
         let slot = self.book().place_within(&stream, maker, &self.budgets)?;
         let _turn = slot.turn.lock().await;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            back_off(attempt).await;
             let committed = slot.committed().clone();
-            let (mut next, read) = match &committed {
-                Some(committed) => {
-                    (StreamState::clone(&committed.stored.state), Some(committed.stored.version))
-                }
-                None => (StreamState::new(stream.clone(), slot.maker, self.new_hold()), None),
+            let mut next = match &committed {
+                Some(committed) => StreamState::clone(&committed.stored.state),
+                None => StreamState::new(stream.clone(), slot.maker, self.new_hold()),
             };
             let judged = next.apply(&verdict);
             let Some(change) = judged.change else { return Ok(judged.disposition) };
-            let next = Arc::new(next);
-            match self.store.save(Update { read, next: next.clone(), change }).await? {
-                Saved::As(version) => {
-                    self.take_over(&slot, Stored { version, state: next });
-                    return Ok(judged.disposition);
-                }
-                Saved::Stale => {
-                    // A write whose end was unknown had arrived, or there is another writer.
-                    if let Some(stored) = self.store.find(&stream).await? {
-                        self.take_over(&slot, stored);
-                    }
-                }
+            if self.write(&slot, committed.as_ref(), next, change).await? {
+                return Ok(judged.disposition);
             }
         }
         Err(RecordError::Contended)
+    }
+
+    /// Writes what comes after `before`. `false`: that was not what is stored, and now it is known what is. The caller
+    /// has the slot's turn.
+    async fn write(
+        &self,
+        slot: &Slot,
+        before: Option<&Committed>,
+        next: StreamState,
+        change: Change,
+    ) -> Result<bool, StoreError> {
+        if let Some(sealed) = before.and_then(|before| before.stored.sealed.clone()) {
+            return Err(sealed);
+        }
+        let next = Arc::new(next);
+        let read = before.filter(|before| before.present).map(|before| before.stored.version);
+        match self.store.save(Update { read, next: next.clone(), change }).await? {
+            Saved::As(version) => {
+                self.take_over(slot, Stored { version, state: next, sealed: None });
+                Ok(true)
+            }
+            Saved::Stale => {
+                // A write whose end was unknown had arrived, or there is another writer.
+                let known = before.map(|before| before.stored.version);
+                self.read_again(slot, &next.stream, known).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Reads a stream whose version `known` is not the one that is stored. The caller has the slot's turn.
+    async fn read_again(&self, slot: &Slot, stream: &Stream, known: Option<u64>) -> Result<(), StoreError> {
+        let Some(stored) = self.store.find(stream).await? else {
+            slot.gone(known);
+            return Ok(());
+        };
+        let (source, version) = (stream.source(), stored.version);
+        if slot.set_back(known, stored.clone()) {
+            tracing::warn!(
+                source,
+                version,
+                known,
+                "the store has an older state of this stream than it had before: counting goes on from there"
+            );
+        }
+        self.take_over(slot, stored);
+        Ok(())
+    }
+
+    /// Writes down which holds are over, and by that lets their totals be shown: whatever clock the next one to show
+    /// them has, it does not take them back. For as long as `may` says, and while the store works.
+    pub(crate) async fn end_holds(&self, may: impl Fn() -> bool) {
+        let slots: Vec<_> = self.book().all().collect();
+        let now = self.clock.monotonic();
+        for (stream, slot) in slots.into_iter().filter(|(_, slot)| slot.hold_is_over(now)) {
+            let _turn = slot.turn.lock().await;
+            if !may() || self.store.health().borrow().problem.is_some() {
+                return;
+            }
+            let Some(committed) = slot.committed().clone().filter(|committed| committed.present) else {
+                continue;
+            };
+            let mut next = StreamState::clone(&committed.stored.state);
+            next.hold.length = Duration::ZERO;
+            // If it was changed meanwhile, its hold is over in a moment, too.
+            if let Err(error) = self.write(&slot, Some(&committed), next, Change::default()).await {
+                tracing::debug!(%error, source = stream.source(), "the end of a hold is not written");
+            }
+        }
     }
 
     fn new_hold(&self) -> Hold {
         Hold { since: self.clock.wall().into(), length: self.zero_hold }
     }
 
-    /// Puts in place what is on disk. The caller has the slot's turn.
+    /// Puts in place what is stored, unless something later is known.
     fn take_over(&self, slot: &Slot, stored: Stored) {
         let mut committed = slot.committed();
         match committed.as_mut() {
-            Some(known) if known.stored.version >= stored.version => {}
-            Some(known) => known.stored = stored,
+            Some(known) if known.stored.version > stored.version => {}
+            Some(known) if known.present && known.stored.version == stored.version => {}
+            Some(known) => {
+                known.stored = stored;
+                known.present = true;
+            }
             None => {
-                let remaining = stored.state.hold.remaining(self.clock.wall());
-                let shown_from = self.clock.monotonic().saturating_add(remaining);
-                *committed = Some(Committed { stored, shown_from });
+                let hold = stored.state.hold;
+                let hold = Hold { length: hold.length.min(self.longest_hold()), ..hold };
+                let shown_from = self.clock.monotonic().saturating_add(hold.remaining(self.clock.wall()));
+                *committed = Some(Committed { stored, present: true, shown_from });
             }
         }
     }
 
+    /// A hold that was configured too long once must not keep series at 0 for ever.
+    fn longest_hold(&self) -> Duration {
+        match self.showing {
+            // Holds on disk were shortened, or could not be, and then they are what must be kept to.
+            Showing::Alone => Duration::MAX,
+            Showing::InTerm(_) => self.zero_hold,
+        }
+    }
+
     pub(crate) fn view(&self) -> View {
-        View { book: self.book.clone(), clock: self.clock.clone() }
+        View { book: self.book.clone(), clock: self.clock.clone(), showing: self.showing.clone() }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -203,16 +338,30 @@ impl Ledger {
 }
 
 impl View {
+    /// Whether totals are shown by this process at this moment.
+    pub(crate) fn is_on(&self) -> bool {
+        self.showing.is_on()
+    }
+
+    /// How many streams are held.
+    pub(crate) fn streams(&self) -> usize {
+        lock(&self.book).all().filter(|(_, slot)| slot.committed().is_some()).count()
+    }
+
     /// What is committed, with totals at zero for streams on hold.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let now = self.clock.monotonic();
-        let slots: Vec<_> = lock(&self.book).streams.values().cloned().collect();
+        let slots: Vec<_> = lock(&self.book).all().map(|(_, slot)| slot).collect();
         slots
             .iter()
             .filter_map(|slot| {
                 let committed = slot.committed().clone()?;
                 let state = committed.stored.state;
-                let totals = if now < committed.shown_from { Totals::default() } else { state.totals };
+                let held = match self.showing {
+                    Showing::Alone => now < committed.shown_from,
+                    Showing::InTerm(_) => !state.hold.length.is_zero(),
+                };
+                let totals = if held { Totals::default() } else { state.totals };
                 Some(Shown { state, totals })
             })
             .collect()
@@ -223,59 +372,12 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Book {
-    /// The place of a stream that is on disk: no budget takes it away.
-    fn place(&mut self, stream: &Stream, maker: Maker) -> Arc<Slot> {
-        if let Some(slot) = self.streams.get(stream) {
-            return slot.clone();
-        }
-        let slot = Arc::new(Slot::new(maker));
-        if maker == Maker::Platform {
-            *self.per_cluster.entry(stream.cluster.clone()).or_default() += 1;
-        }
-        *self.per_app_namespace.entry(share(stream, maker)).or_default() += 1;
-        self.streams.insert(stream.clone(), slot.clone());
-        slot
+/// Lets others go first, a random while that grows with each attempt.
+async fn back_off(attempt: u32) {
+    if attempt > 0 {
+        let longest = AGAIN[0].saturating_mul(1 << attempt.min(16)).min(AGAIN[1]);
+        tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
     }
-
-    /// The place of a stream, a new one only while there is room.
-    fn place_within(
-        &mut self,
-        stream: &Stream,
-        maker: Maker,
-        budgets: &Budgets,
-    ) -> Result<Arc<Slot>, RecordError> {
-        if !self.streams.contains_key(stream) {
-            let all = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
-            let namespace = self.per_app_namespace.get(&share(stream, maker)).copied().unwrap_or(0);
-            let of_namespace = |budget| (budget, namespace, budgets.streams_per_app_namespace);
-            let rooms = match maker {
-                Maker::Platform => {
-                    let cluster = self.per_cluster.get(&stream.cluster).copied().unwrap_or(0);
-                    vec![
-                        of_namespace(Budget::AppNamespace),
-                        (Budget::Cluster, cluster, budgets.streams_per_cluster),
-                    ]
-                }
-                Maker::App => vec![of_namespace(Budget::AppTasks)],
-            };
-            for (budget, used, limit) in rooms.into_iter().chain([(Budget::All, all, budgets.streams)]) {
-                if used >= limit {
-                    return Err(RecordError::Full { budget, limit });
-                }
-            }
-        }
-        Ok(self.place(stream, maker))
-    }
-}
-
-/// Which share of the room of its app namespace a stream takes.
-fn share(stream: &Stream, maker: Maker) -> (Option<ClusterName>, AppNamespace) {
-    let cluster = match maker {
-        Maker::Platform => Some(stream.cluster.clone()),
-        Maker::App => None,
-    };
-    (cluster, stream.app_namespace.clone())
 }
 
 #[cfg(test)]

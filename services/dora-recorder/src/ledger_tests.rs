@@ -1,12 +1,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
-use transponder_core::{AppName, EnvName, ReleaseKey, Timestamp};
+use transponder_core::{AppName, AppNamespace, ClusterName, EnvName, ReleaseKey, Timestamp};
 use transponder_runtime::Context;
 use transponder_store::Health;
 
 use super::*;
 use crate::{
+    error::Budget,
     state::Outcome,
     store::{Answer, SqliteStore},
 };

@@ -1,8 +1,9 @@
 //! Where streams are kept. This service owns the trait; an adapter sits beside it.
 //!
 //! One object per stream, replaced as a whole or by what changed, guarded by its version: of two writers that read the
-//! same version, one is told to read again. A SQLite file does that, and so can an object of the Kubernetes API.
+//! same version, one is told to read again. A SQLite file does that, and so does an object of the Kubernetes API.
 
+pub mod kubernetes;
 mod sqlite;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use transponder_store::{Health, StoreError};
 
 use crate::state::{Change, StreamState};
 
+pub use kubernetes::KubernetesStore;
 pub use sqlite::SqliteStore;
 
 /// What a store's method returns.
@@ -25,6 +27,8 @@ pub struct Stored {
     pub version: u64,
     /// The stream's state.
     pub state: Arc<StreamState>,
+    /// Why it is shown and not written: a newer version wrote it.
+    pub sealed: Option<StoreError>,
 }
 
 /// A change of one stream.

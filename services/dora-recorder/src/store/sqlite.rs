@@ -243,7 +243,7 @@ fn stored(row: &Row<'_>, releases: Vec<Known>) -> rusqlite::Result<Stored> {
         failing_since: optional_instant(row, 9)?,
         succeeded_until: optional_instant(row, 10)?,
     };
-    Ok(Stored { version: unsigned(row, 5)?, state: Arc::new(state) })
+    Ok(Stored { version: unsigned(row, 5)?, state: Arc::new(state), sealed: None })
 }
 
 fn known(row: &Row<'_>) -> rusqlite::Result<Known> {
