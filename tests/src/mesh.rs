@@ -354,15 +354,21 @@ impl Mesh {
     }
 
     pub(crate) async fn metric_of(&self, admin: &str, name: &str, labels: &[&str]) -> f64 {
-        let text = self.metrics_of(admin).await;
-        let samples = text.lines().filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (metric, set) = series.split_once('{').unwrap_or((series, ""));
-            let fits = metric == name && labels.iter().all(|label| set.contains(label));
-            fits.then(|| value.parse::<f64>().ok())?
-        });
-        samples.sum()
+        sum_of(&self.metrics_of(admin).await, name, labels)
     }
+}
+
+/// The value of one sample in the text of `/metrics`, by metric name and the labels that it must have; the sum where
+/// several match.
+#[must_use]
+pub fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+    let samples = metrics.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (metric, set) = series.split_once('{').unwrap_or((series, ""));
+        let fits = metric == name && labels.iter().all(|label| set.contains(label));
+        fits.then(|| value.parse::<f64>().ok())?
+    });
+    samples.sum()
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String> {

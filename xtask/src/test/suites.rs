@@ -22,6 +22,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("apart", &["curl"]),
     ("apiserver", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
+    ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
     ("door", &["curl"]),

@@ -1,0 +1,294 @@
+//! The DoraRecorder on a Kubernetes API: several replicas count together, and one at a time shows what that comes to.
+
+#[path = "kubernetes_dora/ground.rs"]
+mod ground;
+#[path = "kubernetes_dora/watcher.rs"]
+mod watcher;
+
+use std::time::Duration;
+
+use ground::{Ground, define, shared, until_shown};
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tonic::Code;
+use transponder_proto::v1::{
+    Disposition,
+    Phase::{Failed, Succeeded},
+};
+use transponder_tests::{FakeClock, LONG, SHORT, eventually, kubernetes::ApiServer};
+use watcher::{Reports, Watcher};
+
+/// Longest wait for a replica that takes over from one that cannot give the Lease back.
+const TAKE_OVER: Duration = Duration::from_secs(15);
+/// The same with what a busy machine adds.
+const TAKEN_OVER: Duration = Duration::from_secs(25);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_survive_every_end_of_a_process_and_kubectl_shows_them() {
+    let server = shared().await;
+    let ground = Ground::new(&server, "restarts").await;
+    let mut recorder = ground.start("first").await;
+    recorder.replica.ready().await;
+    assert_eq!(recorder.record("shop", "r-1", Failed, 100).await, Disposition::New);
+    assert_eq!(recorder.record("shop", "r-1", Failed, 100).await, Disposition::Repeated);
+    assert_eq!(recorder.record("shop", "r-2", Succeeded, 400).await, Disposition::New);
+    assert_eq!(recorder.record("shop", "r-2", Failed, 500).await, Disposition::Conflict);
+    assert_eq!(recorder.record("shop", "r-3", Failed, 600).await, Disposition::New);
+    let shown = recorder.shows(SHORT).await;
+    assert_eq!(shown.sum("dora_releases_total", &["outcome=\"failed\""]), 2.0);
+    let restore = "dora_time_to_restore_seconds_experimental_sum";
+    assert_eq!((shown.deployments(), shown.sum(restore, &[])), (1.0, 300.0));
+
+    let table = server.kubectl(["get", "dst", "-n", "restarts"]).await.success().text();
+    println!("{table}");
+    let row: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(row[1..8], ["app-shop-cicd", "shop", "prod", "kind-prod", "1", "1", "2"], "{table}");
+    let all = server.kubectl(["get", "transponder", "-n", "restarts", "-o", "name"]).await.success().text();
+    assert!(all.contains("dorastream.transponder.dev/"), "{all}");
+
+    let status = recorder.replica.process().terminate(Duration::from_secs(20)).await;
+    assert!(status.success(), "{status}");
+    let mut second = ground.start("second").await;
+    // The first one has given the Lease back.
+    assert_eq!(second.shows(SHORT).await, shown);
+    assert_eq!(second.record("shop", "r-3", Failed, 600).await, Disposition::Repeated);
+    second.replica.process().kill();
+    let third = ground.start("third").await;
+    assert_eq!(third.shows(TAKEN_OVER).await, shown);
+    ground.assert_modest(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_replicas_that_write_one_stream_lose_and_double_nothing() {
+    const RELEASES: i64 = 25;
+    let server = shared().await;
+    let ground = Ground::new(&server, "eight").await;
+    let mut recorders = Vec::new();
+    for number in 0..8 {
+        let mut recorder = ground.start(&format!("replica-{number}")).await;
+        recorder.replica.ready().await;
+        recorders.push(recorder);
+    }
+    // Each release is told to two of them at the same time.
+    let mut callers = JoinSet::new();
+    for (number, recorder) in recorders.iter().enumerate() {
+        let mut caller = recorder.caller();
+        let team = number / 2;
+        callers.spawn(async move {
+            let mut new = 0;
+            for release in 0..RELEASES {
+                let name = format!("{team}-{release}");
+                let disposition =
+                    caller.record("shop", &name, Succeeded, release).await.expect("it is taken");
+                new += i64::from(disposition == Disposition::New);
+            }
+            new
+        });
+    }
+    let new: i64 = callers.join_all().await.into_iter().sum();
+    assert_eq!(new, 4 * RELEASES);
+    let object = ground.object(&server).await;
+    assert_eq!(object["status"]["totals"]["deployments"], 4 * RELEASES, "{object}");
+    // The one that shows knows what the others wrote, and the others show nothing.
+    let mut showing = 0;
+    for recorder in &recorders {
+        if let Some(shown) = recorder.shown().await {
+            showing += 1;
+            assert!(shown.deployments() <= (4 * RELEASES) as f64);
+            until_shown(recorder, (4 * RELEASES) as f64).await;
+        }
+    }
+    assert_eq!(showing, 1);
+    ground.assert_modest(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sample_decreases_when_the_one_that_shows_ends_dies_or_hangs() {
+    let server = shared().await;
+    let ground = Ground::new(&server, "hand-over").await;
+    let mut replicas = vec![ground.start("one").await];
+    replicas[0].shows(SHORT).await;
+    replicas.push(ground.start("two").await);
+    replicas.push(ground.start("three").await);
+    let mut watcher = Watcher::of(&replicas);
+    // Releases come all the time.
+    let reports = Reports::start(&[replicas[1].caller(), replicas[2].caller()]);
+    assert_eq!(watcher.until_other_than(usize::MAX, SHORT).await, 0);
+
+    // Asked to end: the Lease is given back, and the next one shows at once.
+    let status = replicas[0].replica.process().terminate(Duration::from_secs(20)).await;
+    assert!(status.success(), "{status}");
+    let second = watcher.until_other_than(0, SHORT).await;
+
+    // Stopped for longer than its term lasts, and asked the moment it goes on.
+    let third = 3 - second;
+    replicas[second].replica.process().signal(Signal::STOP);
+    assert_eq!(watcher.until_other_than(second, TAKEN_OVER).await, third);
+    replicas[second].replica.process().signal(Signal::CONT);
+    let stale =
+        eventually("it answers again", SHORT, || async { replicas[second].replica.metrics().await }).await;
+    assert!(!stale.lines().any(|line| line.starts_with("dora_deployments")), "{stale}");
+
+    // Killed: nobody gives anything back.
+    replicas[third].replica.process().kill();
+    assert_eq!(watcher.until_other_than(third, TAKEN_OVER).await, second);
+    let told = reports.stop().await;
+    until_shown(&replicas[second], told as f64).await;
+    let seen = watcher.stop().await;
+    println!("{told} releases, {seen} scrapes that showed something");
+    ground.assert_modest(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_stream_stands_at_zero_first_and_no_other_clock_takes_back_what_was_shown() {
+    let server = shared().await;
+    let mut ground = Ground::new(&server, "hold").await;
+    ground.mesh.set("dora.zero_hold", "3s");
+    let mut first = ground.start("first").await;
+    first.shows(SHORT).await;
+    first.record("shop", "r-1", Succeeded, 100).await;
+    let shown = first.shown().await.expect("it shows the totals");
+    assert_eq!(shown.deployments(), 0.0);
+    assert!(shown.0.keys().any(|series| series.contains("app-shop-cicd")), "{shown:?}");
+    // Committed at once.
+    assert_eq!(ground.object(&server).await["status"]["totals"]["deployments"], 1);
+    until_shown(&first, 1.0).await;
+    // By the clock of the next one the hold would last for another hour.
+    let clock = FakeClock::new();
+    clock.set_hours_off(-1);
+    let mut second = ground.start_with("second", &clock.environment()).await;
+    second.replica.ready().await;
+    assert!(first.replica.process().terminate(Duration::from_secs(20)).await.success());
+    assert_eq!(second.shows(SHORT).await.deployments(), 1.0);
+    ground.assert_modest(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_broken_newer_or_gone_is_a_matter_of_its_stream_alone() {
+    let server = shared().await;
+    let ground = Ground::new(&server, "broken").await;
+    let mut recorder = ground.start("first").await;
+    recorder.replica.ready().await;
+    recorder.shows(SHORT).await;
+    recorder.record("shop", "r-1", Succeeded, 100).await;
+    until_shown(&recorder, 1.0).await;
+    let name = ground.object(&server).await["metadata"]["name"].as_str().expect("a name").to_owned();
+    let patch = async |patch: serde_json::Value| {
+        let patch = patch.to_string();
+        let patch = ["patch", "dst", &name, "-n", "broken", "--type=merge", "-p", &patch];
+        server.kubectl(patch).await
+    };
+
+    // Nobody makes it another stream's.
+    let refused = patch(json!({ "spec": { "app": "pay" } })).await;
+    assert!(refused.stderr.contains("the identity of a stream cannot be changed"), "{}", refused.stderr);
+    // Labels and annotations of others stay.
+    patch(json!({ "metadata": { "labels": { "of": "somebody" } } })).await.success();
+    assert_eq!(recorder.record("shop", "r-2", Succeeded, 200).await, Disposition::New);
+    assert_eq!(ground.object(&server).await["metadata"]["labels"]["of"], "somebody");
+
+    // Broken: not counted from zero, and not by a process that never saw it whole.
+    let releases = ground.object(&server).await["status"]["releases"].clone();
+    patch(json!({ "status": { "releases": [format!("{} yesterday", "ab".repeat(20))] } })).await.success();
+    let mut late = ground.start("late").await;
+    late.replica.ready().await;
+    for recorder in [&mut recorder, &mut late] {
+        let refused = recorder.caller().record("shop", "r-3", Succeeded, 300).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        recorder.record("pay", "p-1", Succeeded, 300).await;
+        assert!(recorder.replica.readiness().await.is_ok());
+        eventually("the log names it", SHORT, || {
+            let said = recorder.replica.process().stderr();
+            let named = said.contains(&name) && said.contains("yesterday");
+            async move { if named { Ok(()) } else { Err(said) } }
+        })
+        .await;
+    }
+    patch(json!({ "status": { "releases": releases } })).await.success();
+    assert_eq!(late.caller().insist("shop", "r-3", Succeeded, 300).await, Disposition::New);
+
+    // Of a newer version: shown, and not written.
+    patch(json!({ "status": { "schema": 2 } })).await.success();
+    let refused = recorder.caller().record("shop", "r-4", Succeeded, 400).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(recorder.replica.process().stderr().contains("has schema 2, this version writes 1"));
+    assert_eq!(recorder.shown().await.expect("it shows").sum("dora_deployments_total", &["shop"]), 3.0);
+    patch(json!({ "status": { "schema": 1 } })).await.success();
+    assert_eq!(recorder.caller().insist("shop", "r-4", Succeeded, 400).await, Disposition::New);
+
+    // Deleted: what is remembered is written anew with the next verdict.
+    server.kubectl(["delete", "dst", &name, "-n", "broken"]).await.success();
+    assert_eq!(recorder.record("shop", "r-4", Succeeded, 400).await, Disposition::Repeated);
+    assert_eq!(recorder.record("shop", "r-5", Succeeded, 500).await, Disposition::New);
+    let object = server.kubectl(["get", "dst", &name, "-n", "broken", "-o", "json"]).await.success().json();
+    assert_eq!(object["status"]["totals"]["deployments"], 5, "{object}");
+    ground.assert_modest(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_at_the_start_is_named_and_its_coming_is_enough() {
+    let server = ApiServer::start().await;
+    let ground = Ground::without_rights(&server, "missing").await;
+    let mut recorder = ground.start("first").await;
+    let says = async |wanted: &'static [&'static str]| {
+        eventually("what is missing is named", SHORT, || async {
+            let said = recorder.replica.readiness().await.err().unwrap_or_default();
+            if wanted.iter().all(|text| said.contains(text)) { Ok(()) } else { Err(said) }
+        })
+        .await;
+    };
+    says(&["dorastreams", "transponder manifests rbac"]).await;
+    ground.give_rights(&server).await;
+    says(&["dorastreams.transponder.dev", "transponder manifests crds"]).await;
+    let refused = recorder.caller().record("shop", "r-1", Succeeded, 100).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    define(&server).await;
+    recorder.replica.ready().await;
+    assert_eq!(recorder.record("shop", "r-1", Succeeded, 100).await, Disposition::New);
+    recorder.shows(TAKEN_OVER).await;
+    until_shown(&recorder, 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_api_server_nothing_is_counted_or_lost_and_it_is_ready_by_itself() {
+    let mut server = ApiServer::start().await;
+    define(&server).await;
+    let ground = Ground::new(&server, "away").await;
+    server.kill_apiserver();
+    // It starts all the same.
+    let mut recorder = ground.start("first").await;
+    let reason = recorder.replica.readiness().await.unwrap_err();
+    assert!(reason.contains("dora-recorder: "), "{reason}");
+    let refused = recorder.caller().record("shop", "r-1", Succeeded, 100).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    server.start_apiserver().await;
+    recorder.replica.ready().await;
+    assert_eq!(recorder.record("shop", "r-1", Succeeded, 100).await, Disposition::New);
+    recorder.shows(TAKEN_OVER).await;
+
+    let reports = Reports::start(&[recorder.caller()]);
+    let watcher = Watcher::of(std::slice::from_ref(&recorder));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.kill_apiserver();
+    let refused = recorder.caller().record("shop", "other", Succeeded, 100).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    eventually("it is not ready", SHORT, || async {
+        match recorder.replica.readiness().await {
+            Err(reason) if reason.contains("the store cannot ") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    // Somebody else may hold the Lease by now, for all it knows.
+    eventually("it shows nothing", TAKE_OVER, || async {
+        recorder.shown().await.map_or(Ok(()), |shown| Err(format!("{shown:?}")))
+    })
+    .await;
+    server.start_apiserver().await;
+    recorder.replica.ready().await;
+    recorder.shows(LONG).await;
+    let told = reports.stop().await;
+    until_shown(&recorder, told as f64 + 1.0).await;
+    watcher.stop().await;
+}
