@@ -258,8 +258,13 @@ async fn without_an_api_server_nothing_is_counted_or_lost_and_it_is_ready_by_its
     server.kill_apiserver();
     // It starts all the same.
     let mut recorder = ground.start("first").await;
-    let reason = recorder.replica.readiness().await.unwrap_err();
-    assert!(reason.contains("dora-recorder: "), "{reason}");
+    eventually("it says why it is not ready", SHORT, || async {
+        match recorder.replica.readiness().await {
+            Err(reason) if reason.contains("the store cannot ") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
     let refused = recorder.caller().record("shop", "r-1", Succeeded, 100).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     server.start_apiserver().await;
@@ -291,4 +296,78 @@ async fn without_an_api_server_nothing_is_counted_or_lost_and_it_is_ready_by_its
     let told = reports.stop().await;
     until_shown(&recorder, told as f64 + 1.0).await;
     watcher.stop().await;
+}
+
+/// What an older exporter left.
+const LEGACY: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: dora-metrics-state }
+data:
+  app-shop-cicd.shop: '{"deployments":7,"releasesSucceeded":7,"releasesFailed":3,"leadTimeObservations":[60,7200],"mttrObservations":[301]}'
+  app-pay-cicd.pay: '{"deployments":2,"releasesSucceeded":2,"releasesFailed":1}'
+  app-odd-cicd.odd: '{'
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: dora-cluster-mapped-state }
+data:
+  app-shop-cicd.shop: '2023-11-14T22:13:20.123456789Z'
+  app-new-cicd.new: '2023-11-14T22:13:20Z'
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_older_exporter_left_is_imported_once_whoever_is_killed_when() {
+    let server = shared().await;
+    let ground = Ground::new(&server, "import").await;
+    ground.apply(&server, LEGACY).await;
+    // With none of three objects made, with one, two and three.
+    for point in
+        ["dora.import.before:1", "dora.import.after:1", "dora.import.before:2", "dora.import.after:1"]
+    {
+        let crash = [("TRANSPONDER_CRASH_AT", point.to_owned())];
+        let mut killed = ground.start_with(&format!("killed-{point}"), &crash).await;
+        killed.ends(TAKEN_OVER).await;
+        let refused = killed.caller().record("shop", "r-0", Succeeded, 200).await;
+        assert!(refused.is_err(), "{refused:?}");
+        ground.release_lease(&server).await;
+    }
+    let crash = [("TRANSPONDER_CRASH_AT", "dora.claim.after:1".to_owned())];
+    let mut killed = ground.start_with("killed-claim", &crash).await;
+    killed.replica.ready().await;
+    let shown = killed.shows(SHORT).await;
+    let shop = [r#"app="shop",env="",cluster="""#];
+    assert_eq!(shown.sum("dora_deployments_total", &shop), 7.0);
+    assert_eq!(shown.sum("dora_releases_total", &[shop[0], "outcome=\"failed\""]), 3.0);
+    assert_eq!(shown.sum("dora_lead_time_seconds_sum", &shop), 7_260.0);
+    assert_eq!(shown.sum("dora_time_to_restore_seconds_experimental_count", &shop), 1.0);
+    assert!(killed.replica.process().stderr().contains("app-odd-cicd.odd"));
+    // The first success ends the failure, and whoever notes that dies before it is counted.
+    killed.caller().record("shop", "r-1", Succeeded, 100).await.unwrap_err();
+    killed.ends(SHORT).await;
+    ground.release_lease(&server).await;
+
+    let mut last = ground.start("last").await;
+    last.replica.ready().await;
+    let mut other = ground.start("other").await;
+    other.replica.ready().await;
+    assert_eq!(last.record("shop", "r-1", Succeeded, 100).await, Disposition::New);
+    assert_eq!(other.record("shop", "r-2", Succeeded, 200).await, Disposition::New);
+    // The same app elsewhere: it is no failure there any more.
+    assert_eq!(other.caller().record_in("staging", "shop", "r-3", 300).await.unwrap(), Disposition::New);
+    assert_eq!(last.caller().record_in("staging", "new", "n-1", 60).await.unwrap(), Disposition::New);
+    until_shown(&last, 7.0 + 2.0 + 4.0).await;
+    let shown = last.shown().await.expect("it shows");
+    let restore = |app, env| {
+        let labels = [app, env];
+        let sum = shown.sum("dora_time_to_restore_seconds_experimental_sum", &labels);
+        (shown.sum("dora_time_to_restore_seconds_experimental_count", &labels), sum)
+    };
+    assert_eq!(restore("app=\"shop\"", "env=\"prod\""), (1.0, 100.0));
+    assert_eq!(restore("app=\"shop\"", "env=\"staging\""), (0.0, 0.0));
+    assert_eq!(restore("app=\"new\"", "env=\"staging\""), (1.0, 60.123_456_789));
+    let objects = server.kubectl(["get", "dst", "-n", "import", "-o", "json"]).await.success().json();
+    let imports = objects["items"].as_array().expect("a list").iter();
+    assert_eq!(imports.filter(|object| object["spec"]["maker"] == "import").count(), 3);
+    ground.assert_modest(&server);
 }

@@ -112,6 +112,14 @@ impl EventKey {
     }
 }
 
+impl StreamKey {
+    /// The key of what was counted of an app before its environments and clusters were told apart. No stream has it.
+    #[must_use]
+    pub fn of_app(app_namespace: &crate::AppNamespace, app: &crate::AppName) -> Self {
+        Self::of(&[app_namespace.as_str(), app.as_str(), "", ""])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +133,12 @@ mod tests {
     fn the_vector_of_the_event_key_never_changes() {
         // printf '\0\0\0\0\0\0\0\x14transponder.event.v1\0\0\0\0\0\0\0\x09kind-prod\0\0\0\0\0\0\0\x02/s\0\0\0\0\0\0\0\x02id' | sha256sum
         assert_eq!(event("kind-prod", "/s", "id").to_string(), "b386512d3d7c808f87033846be5ca10c48d40bdf");
+    }
+
+    #[test]
+    fn the_vector_of_an_app_before_its_environments_never_changes() {
+        let key = StreamKey::of_app(&"app-shop-cicd".parse().unwrap(), &"shop".parse().unwrap());
+        assert_eq!(key.to_string(), "f5f94cfba442cfd6b607db2beff96eed623f164e");
     }
 
     #[test]

@@ -125,6 +125,7 @@ fn on_api(access: &Access, config: &Config, context: &Context) -> (Arc<Ledger>, 
     let store = KubernetesStore::new(access);
     let (clock, metrics) = (context.clock.clone(), Metrics::register(context));
     let showing = Showing::replica();
-    let ledger = Ledger::new(Arc::new(store.clone()), config, clock, metrics, showing.clone());
+    let streams = Arc::new(store.clone());
+    let ledger = Ledger::new(streams.clone(), Some(streams), config, clock, metrics, showing.clone());
     (ledger, Keeping::Api(Box::new(Replica::new(access, store, showing))))
 }

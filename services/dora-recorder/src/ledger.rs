@@ -7,7 +7,7 @@
 mod book;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,10 +21,11 @@ use self::book::{Book, Slot};
 use crate::{
     config::{Budgets, Config},
     error::RecordError,
+    import::App,
     metrics::Metrics,
     showing::Showing,
-    state::{Change, Disposition, Hold, StreamState, Totals, Verdict},
-    store::{Saved, Stored, StreamStore, Update},
+    state::{Change, Disposition, Hold, Imported, Instant, StreamState, Totals, Verdict},
+    store::{Everything, Imports, Item, Saved, Stored, StreamStore, Update},
 };
 
 /// How often a verdict is judged anew because somebody else changed its stream meanwhile. Of writers that never pause one
@@ -41,6 +42,8 @@ pub(crate) struct Ledger {
     budgets: Budgets,
     metrics: Metrics,
     showing: Showing,
+    /// Where there are any.
+    imports: Option<Arc<dyn Imports>>,
     /// Or why nothing is known yet.
     loaded: watch::Sender<Result<(), String>>,
     book: Arc<Mutex<Book>>,
@@ -77,16 +80,17 @@ impl Ledger {
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
-        let ledger = Self::new(store, config, clock, metrics, Showing::Alone);
+        let ledger = Self::new(store, None, config, clock, metrics, Showing::Alone);
         ledger.shorten_holds().await;
         ledger.refresh().await?;
         ledger.known();
         Ok(ledger)
     }
 
-    /// Knows nothing yet: no verdict is taken before somebody says [what there is](Self::know_all).
+    /// Knows nothing yet: no verdict is taken before somebody says that it [does](Self::known).
     pub(crate) fn new(
         store: Arc<dyn StreamStore>,
+        imports: Option<Arc<dyn Imports>>,
         config: &Config,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
@@ -95,7 +99,7 @@ impl Ledger {
         let (zero_hold, budgets) = (config.zero_hold, config.budgets);
         let loaded = watch::Sender::new(Err("the streams have not been read yet".to_owned()));
         let book = Arc::default();
-        Arc::new(Self { store, clock, zero_hold, budgets, metrics, showing, loaded, book })
+        Arc::new(Self { store, clock, zero_hold, budgets, metrics, showing, imports, loaded, book })
     }
 
     /// A hold that was configured too long once must not keep series at 0 for ever. The shorter one is written before
@@ -115,7 +119,8 @@ impl Ledger {
         self.loaded.subscribe()
     }
 
-    fn known(&self) {
+    /// Everything that counts is known: verdicts are taken from now on.
+    pub(crate) fn known(&self) {
         self.loaded.send_if_modified(|loaded| std::mem::replace(loaded, Ok(())).is_err());
     }
 
@@ -132,44 +137,59 @@ impl Ledger {
 
     /// Reads all streams again and takes over what is newer than what memory holds.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
-        for stored in self.store.load().await? {
-            self.know(stored);
-        }
+        let all = self.store.load().await?;
+        all.imports.into_iter().map(Item::Import).for_each(|item| self.know(item));
+        all.streams.into_iter().map(Item::Stream).for_each(|item| self.know(item));
         Ok(())
     }
 
     /// Takes note of what is stored now, unless something later is known.
-    pub(crate) fn know(&self, stored: Stored) {
+    pub(crate) fn know(&self, item: Item) {
+        match item {
+            Item::Import(stored) => self.book().know_import(stored),
+            Item::Stream(stored) => self.know_stream(stored),
+        }
+    }
+
+    fn know_stream(&self, stored: Stored) {
         let slot = self.book().place(&stored.state.stream, stored.state.maker);
         self.take_over(&slot, stored);
     }
 
     /// Takes note of all that is stored. What is not among it was deleted, and what is older than what was known is
     /// looked at again: it was read before the last write, or the store was set back.
-    pub(crate) async fn know_all(&self, all: Vec<Stored>) {
+    pub(crate) async fn know_all(&self, all: Everything) {
+        all.imports.into_iter().map(Item::Import).for_each(|item| self.know(item));
         let mut missing: HashMap<_, _> = self.book().all().collect();
-        for stored in all {
+        for stored in all.streams {
             let stream = stored.state.stream.clone();
-            if let Some(slot) = missing.remove(&stream) {
-                let known = slot.version();
-                if known.is_some_and(|known| stored.version < known) {
-                    let _turn = slot.turn.lock().await;
-                    if let Err(error) = self.read_again(&slot, &stream, known).await {
-                        tracing::warn!(%error, source = stream.source(), "a stream cannot be read again");
-                    }
-                    continue;
-                }
+            let slot = missing.remove(&stream);
+            let older = slot.filter(|slot| slot.version().is_some_and(|known| stored.version < known));
+            let Some(slot) = older else {
+                self.know_stream(stored);
+                continue;
+            };
+            let _turn = slot.turn.lock().await;
+            let known = slot.version();
+            if let Err(error) = self.read_again(&slot, &stream, known).await {
+                tracing::warn!(%error, source = stream.source(), "a stream cannot be read again");
             }
-            self.know(stored);
         }
         for slot in missing.into_values() {
             slot.gone(None);
         }
-        self.known();
+    }
+
+    /// The apps of which something was imported.
+    pub(crate) fn imported(&self) -> HashSet<App> {
+        let book = self.book();
+        book.imports().map(|known| (known.import.app_namespace.clone(), known.import.app.clone())).collect()
     }
 
     /// Somebody deleted the object of a stream. What is remembered of it is written anew with its next verdict.
-    pub(crate) fn know_gone(&self, last: &Stored) {
+    pub(crate) fn know_gone(&self, last: &Item) {
+        // What was imported stays as it was: it changes no more.
+        let Item::Stream(last) = last else { return };
         let slot = self.book().find(&last.state.stream);
         if slot.is_some_and(|slot| slot.gone(Some(last.version))) {
             let source = last.state.stream.source();
@@ -218,6 +238,9 @@ impl Ledger {
                 Some(committed) => StreamState::clone(&committed.stored.state),
                 None => StreamState::new(stream.clone(), slot.maker, self.new_hold()),
             };
+            if let Some(failure) = self.inheritance(&next, &verdict).await? {
+                next.inherit(failure);
+            }
             let judged = next.apply(&verdict);
             let Some(change) = judged.change else { return Ok(judged.disposition) };
             if self.write(&slot, committed.as_ref(), next, change).await? {
@@ -225,6 +248,28 @@ impl Ledger {
             }
         }
         Err(RecordError::Contended)
+    }
+
+    /// The failure of the app, from before its environments were told apart, that this verdict ends. By then it is noted
+    /// that this stream is the one in which it does: whoever dies between that and the count leaves it to the verdict's
+    /// next coming, or to the stream's next success.
+    async fn inheritance(
+        &self,
+        state: &StreamState,
+        verdict: &Verdict,
+    ) -> Result<Option<Instant>, StoreError> {
+        let (stream, Some(imports)) = (&state.stream, &self.imports) else { return Ok(None) };
+        let key = stream.key();
+        for _ in 0..ATTEMPTS {
+            let Some(known) = self.book().import_of(stream) else { return Ok(None) };
+            let failure = known.import.failure_for(key).filter(|failure| state.would_end(*failure, verdict));
+            if failure.is_none() || known.import.claimed_by.is_some() {
+                return Ok(failure);
+            }
+            let Some(stored) = imports.claim(&known, key).await? else { return Ok(None) };
+            self.know(Item::Import(stored));
+        }
+        Ok(None)
     }
 
     /// Writes what comes after `before`. `false`: that was not what is stored, and now it is known what is. The caller
@@ -341,6 +386,11 @@ impl View {
     /// Whether totals are shown by this process at this moment.
     pub(crate) fn is_on(&self) -> bool {
         self.showing.is_on()
+    }
+
+    /// What was imported of apps.
+    pub(crate) fn imports(&self) -> Vec<Arc<Imported>> {
+        lock(&self.book).imports().map(|known| known.import.clone()).collect()
     }
 
     /// How many streams are held.

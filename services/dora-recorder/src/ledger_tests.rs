@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     error::Budget,
     state::Outcome,
-    store::{Answer, SqliteStore},
+    store::{Answer, Everything, SqliteStore},
 };
 
 /// Two clocks that stand where they are put.
@@ -54,7 +54,7 @@ impl Forgetful {
 }
 
 impl StreamStore for Forgetful {
-    fn load(&self) -> Answer<'_, Vec<Stored>> {
+    fn load(&self) -> Answer<'_, Everything> {
         self.store.load()
     }
 

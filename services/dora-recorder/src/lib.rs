@@ -11,7 +11,8 @@
 //! What it does not do: it settles nothing (the edge does), keeps no observations, and forgets no series.
 //!
 //! Code map: `service` decodes and encodes, `ledger` keeps the committed truth and the order within a
-//! stream, [`state`] judges, [`store`] keeps it on disk or in a Kubernetes API, `replica` is one of several on that,
+//! stream, [`state`] judges, [`store`] keeps it on disk or in a Kubernetes API, `replica` is one of several on that, `import` reads what
+//! an older exporter left,
 //! `exposition` shows what was counted, where `showing` says so.
 
 mod app;
@@ -19,6 +20,7 @@ mod config;
 mod error;
 mod exposition;
 mod health;
+mod import;
 mod ledger;
 mod metrics;
 mod replica;

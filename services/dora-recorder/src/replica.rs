@@ -7,7 +7,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use transponder_kubernetes::{
     Access,
     lease::{self, Leadership, Term},
@@ -15,13 +18,20 @@ use transponder_kubernetes::{
 use transponder_runtime::{Shutdown, admin::Part, outage::Outage};
 
 use crate::{
+    import::{self, Legacy},
     ledger::Ledger,
     showing::Showing,
-    store::{KubernetesStore, kubernetes::Heard},
+    state::Imported,
+    store::{Imports as _, KubernetesStore, kubernetes::Heard},
 };
+
+/// What there is to be imported, once that is known.
+type Found = watch::Sender<Option<Arc<Legacy>>>;
 
 /// The Lease of who shows the totals.
 const LEASE: &str = "transponder-dora-recorder";
+/// How long a start says no more than that it is one.
+const START: Duration = Duration::from_secs(1);
 /// Changes that wait to be taken note of.
 const HEARD: usize = 64;
 /// How often the holder looks which holds are over.
@@ -59,27 +69,78 @@ impl Replica {
         let (told, heard) = mpsc::channel(HEARD);
         let (store, until) = (self.store.clone(), shutdown.clone());
         beside.spawn(async move { store.follow(until, told).await });
-        beside.spawn(learn(heard, ledger.clone()));
+        let (found, legacy) = watch::channel(None);
+        let (access, reading, until) = (self.access.clone(), ledger.clone(), shutdown.clone());
+        beside.spawn(async move {
+            if let Some(read) = until.or(read_legacy(&access, &reading)).await {
+                found.send_replace(Some(Arc::new(read)));
+                learn(heard, &reading, &found).await;
+            }
+        });
         beside.spawn(tell(ledger.clone(), part, shutdown.clone()));
-        beside.spawn(hold(leadership, ledger.clone(), self.showing.clone()));
+        let holder = Holder {
+            ledger: ledger.clone(),
+            store: self.store.clone(),
+            showing: self.showing.clone(),
+            legacy,
+        };
+        beside.spawn(holder.hold(leadership));
     }
 }
 
-/// Keeps memory what the API server has.
-async fn learn(mut heard: mpsc::Receiver<Heard>, ledger: Arc<Ledger>) {
+/// Finds out what there is to be imported.
+async fn read_legacy(access: &Access, ledger: &Ledger) -> Legacy {
+    let mut pause = AGAIN[0];
+    loop {
+        match import::read(access).await {
+            Ok(legacy) => return legacy,
+            Err(error) => ledger.unknown(error.to_string()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN[1]);
+    }
+}
+
+/// Keeps memory what the API server has. It counts as known once all is there that was to be imported.
+async fn learn(mut heard: mpsc::Receiver<Heard>, ledger: &Ledger, legacy: &Found) {
+    let mut listed = false;
     while let Some(heard) = heard.recv().await {
         match heard {
-            Heard::All(streams) => ledger.know_all(streams).await,
-            Heard::Changed(stored) => ledger.know(stored),
+            Heard::All(everything) => {
+                ledger.know_all(everything).await;
+                listed = true;
+            }
+            Heard::Changed(item) => ledger.know(item),
             Heard::Gone(last) => ledger.know_gone(&last),
             Heard::Lost(error) => ledger.unknown(format!("the streams have not been read yet: {error}")),
         }
+        if listed && ledger.loaded().borrow().is_err() {
+            match left(legacy.borrow().as_deref(), ledger).len() {
+                0 => ledger.known(),
+                left => ledger.unknown(format!(
+                    "the counts that an older exporter left of {left} apps are still to be imported, by the holder of Lease {LEASE}"
+                )),
+            }
+        }
     }
+}
+
+/// What is still to be imported.
+fn left<'a>(legacy: Option<&'a Legacy>, ledger: &Ledger) -> Vec<&'a Imported> {
+    let imported = ledger.imported();
+    let left = legacy.into_iter().flatten().filter(|(app, _)| !imported.contains(*app));
+    left.map(|(_, import)| import).collect()
 }
 
 /// Ready while the API server can be written, once it is known what was counted before.
 async fn tell(ledger: Arc<Ledger>, part: Part, shutdown: Shutdown) {
     let (mut health, mut loaded) = (ledger.store().health(), ledger.loaded());
+    // A start takes its moment, and that is no trouble to warn of.
+    let started = async {
+        let _ = health.wait_for(|health| health.problem.is_none()).await;
+        let _ = loaded.wait_for(Result::is_ok).await;
+    };
+    let _ = shutdown.or(tokio::time::timeout(START, started)).await;
     loop {
         let problem = health.borrow_and_update().problem.as_ref().map(ToString::to_string);
         match problem.or_else(|| loaded.borrow_and_update().as_ref().err().cloned()) {
@@ -94,31 +155,61 @@ async fn tell(ledger: Arc<Ledger>, part: Part, shutdown: Shutdown) {
     }
 }
 
-/// Shows the totals in each term of this replica, until the Lease is given back.
-async fn hold(mut leadership: Leadership, ledger: Arc<Ledger>, showing: Showing) {
-    while let Some(mut term) = leadership.term().await {
-        let serving = term.clone();
-        tokio::select! {
-            () = term.ended() => tracing::info!("this replica shows the totals no more"),
-            () = serve(&ledger, &showing, serving) => {}
-        }
-    }
+/// What this replica does while it holds the Lease.
+struct Holder {
+    ledger: Arc<Ledger>,
+    store: KubernetesStore,
+    showing: Showing,
+    legacy: watch::Receiver<Option<Arc<Legacy>>>,
 }
 
-/// Never ends of itself.
-async fn serve(ledger: &Ledger, showing: &Showing, term: Term) {
-    let outage = Outage::new("reading all streams");
-    let mut pause = AGAIN[0];
-    while let Err(error) = ledger.refresh().await {
-        outage.failed(&error);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(AGAIN[1]);
+impl Holder {
+    /// Shows the totals in each term of this replica, until the Lease is given back.
+    async fn hold(mut self, mut leadership: Leadership) {
+        while let Some(mut term) = leadership.term().await {
+            let serving = term.clone();
+            tokio::select! {
+                () = term.ended() => tracing::info!("this replica shows the totals no more"),
+                () = self.serve(serving) => {}
+            }
+        }
     }
-    outage.worked();
-    showing.begin(term.clone());
-    tracing::info!("this replica shows the totals");
-    loop {
-        ledger.end_holds(|| term.lasts()).await;
-        tokio::time::sleep(HOLDS).await;
+
+    /// Never ends of itself.
+    async fn serve(&mut self, term: Term) {
+        let outage = Outage::new("reading all streams");
+        let mut pause = AGAIN[0];
+        while let Err(error) = self.ledger.refresh().await {
+            outage.failed(&error);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(AGAIN[1]);
+        }
+        outage.worked();
+        self.showing.begin(term.clone());
+        tracing::info!("this replica shows the totals");
+        self.import(&term).await;
+        loop {
+            self.ledger.end_holds(|| term.lasts()).await;
+            tokio::time::sleep(HOLDS).await;
+        }
+    }
+
+    /// Imports what an older exporter left, where that is not done. The watch tells all replicas of it.
+    async fn import(&mut self, term: &Term) {
+        let Ok(legacy) = self.legacy.wait_for(Option::is_some).await.map(|legacy| legacy.clone()) else {
+            return;
+        };
+        let outage = Outage::new("importing what an older exporter counted");
+        let mut pause = AGAIN[0];
+        for import in left(legacy.as_deref(), &self.ledger) {
+            while term.lasts()
+                && let Err(error) = self.store.import(import).await
+            {
+                outage.failed(&error);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN[1]);
+            }
+            outage.worked();
+        }
     }
 }

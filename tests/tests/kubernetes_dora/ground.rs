@@ -72,10 +72,20 @@ impl Ground {
     }
 
     pub(crate) async fn give_rights(&self, server: &ApiServer) {
+        self.apply(server, RBAC).await;
+    }
+
+    /// Applies manifests that name no namespace.
+    pub(crate) async fn apply(&self, server: &ApiServer, manifests: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), RBAC).expect("write the manifest");
+        std::fs::write(file.path(), manifests).expect("write the manifests");
         let file = file.path().display().to_string();
         server.kubectl(["apply", "-n", self.namespace, "-f", &file]).await.success();
+    }
+
+    /// Takes the Lease from one that was killed, so that nobody waits for it to expire.
+    pub(crate) async fn release_lease(&self, server: &ApiServer) {
+        server.kubectl(["delete", "lease", ACCOUNT, "-n", self.namespace]).await.success();
     }
 
     pub(crate) async fn start(&self, name: &str) -> Recorder {
@@ -140,6 +150,15 @@ impl Recorder {
             .unwrap_or_else(|status| panic!("{release}: {status}"))
     }
 
+    /// Waits until it has ended.
+    pub(crate) async fn ends(&mut self, wait: Duration) {
+        eventually("it ends", wait, || {
+            let ended = self.replica.process().ended();
+            async move { ended.ok_or_else(|| "it runs".to_owned()) }
+        })
+        .await;
+    }
+
     /// Waits until it shows the totals, and answers them.
     pub(crate) async fn shows(&self, wait: Duration) -> Shown {
         eventually("it shows the totals", wait, || async {
@@ -187,7 +206,21 @@ impl Caller {
         phase: v1::Phase,
         second: i64,
     ) -> Result<Disposition, Status> {
-        let request = outcome(app, release, phase, second);
+        self.send(outcome("prod", app, release, phase, second)).await
+    }
+
+    /// Says that a release succeeded in this environment.
+    pub(crate) async fn record_in(
+        &mut self,
+        env: &str,
+        app: &str,
+        release: &str,
+        second: i64,
+    ) -> Result<Disposition, Status> {
+        self.send(outcome(env, app, release, v1::Phase::Succeeded, second)).await
+    }
+
+    async fn send(&mut self, request: v1::RecordOutcomeRequest) -> Result<Disposition, Status> {
         let answer = tokio::time::timeout(Duration::from_secs(15), self.0.record_outcome(request)).await;
         let late = |_| Status::deadline_exceeded("no answer within 15 s");
         Ok(answer.map_err(late).and_then(|answer| answer)?.into_inner().disposition())
@@ -241,13 +274,13 @@ pub(crate) async fn until_shown(recorder: &Recorder, deployments: f64) {
     .await;
 }
 
-fn outcome(app: &str, release: &str, phase: v1::Phase, second: i64) -> v1::RecordOutcomeRequest {
+fn outcome(env: &str, app: &str, release: &str, phase: v1::Phase, second: i64) -> v1::RecordOutcomeRequest {
     let time = |second| Some(prost_types::Timestamp { seconds: 1_700_000_000 + second, nanos: 123_456_789 });
     v1::RecordOutcomeRequest {
         release: Some(v1::Release {
             app_namespace: format!("app-{app}-cicd"),
             app_name: app.into(),
-            env: "prod".into(),
+            env: env.into(),
             cluster: "kind-prod".into(),
             chain_id: release.into(),
             ..Default::default()

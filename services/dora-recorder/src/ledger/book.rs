@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use transponder_core::{AppNamespace, ClusterName, Maker, Stream};
+use transponder_core::{AppName, AppNamespace, ClusterName, Maker, Stream};
 
 use super::Committed;
 use crate::{
     config::Budgets,
     error::{Budget, RecordError},
-    store::Stored,
+    store::{Stored, StoredImport},
 };
 
 /// All streams that are known or were asked for.
@@ -24,6 +24,8 @@ pub(super) struct Book {
     per_cluster: HashMap<ClusterName, u32>,
     /// On each cluster, so that none takes another's room; without a cluster those that Tasks of the app made.
     per_app_namespace: HashMap<(Option<ClusterName>, AppNamespace), u32>,
+    /// What was imported of each app.
+    imports: BTreeMap<(AppNamespace, AppName), StoredImport>,
 }
 
 /// A stream's place. It stays even when its first write fails: the budget counts who asked.
@@ -82,6 +84,25 @@ impl Book {
     /// The place of a stream, if it has one.
     pub(super) fn find(&self, stream: &Stream) -> Option<Arc<Slot>> {
         self.streams.get(stream).cloned()
+    }
+
+    /// Takes note of what was imported of an app, unless something later is known.
+    pub(super) fn know_import(&mut self, stored: StoredImport) {
+        let app = (stored.import.app_namespace.clone(), stored.import.app.clone());
+        let known = self.imports.get(&app);
+        if known.is_none_or(|known| known.version < stored.version) {
+            self.imports.insert(app, stored);
+        }
+    }
+
+    /// What was imported of all apps.
+    pub(super) fn imports(&self) -> impl Iterator<Item = &StoredImport> {
+        self.imports.values()
+    }
+
+    /// What was imported of an app.
+    pub(super) fn import_of(&self, stream: &Stream) -> Option<StoredImport> {
+        self.imports.get(&(stream.app_namespace.clone(), stream.app.clone())).cloned()
     }
 
     /// The place of a stream that is stored: no budget takes it away.

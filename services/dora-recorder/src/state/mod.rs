@@ -3,6 +3,7 @@
 //! Verdicts are taken in the order in which they come; what they say of time is their own finish, never their arrival.
 //! Streams know nothing of each other, so no interleaving of them changes a total.
 
+mod import;
 mod instant;
 #[cfg(test)]
 mod properties;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use transponder_core::{Maker, Phase, ReleaseKey, Stream, Timestamp};
 
+pub use import::Imported;
 pub use instant::Instant;
 pub use totals::{Discarded, Histogram, LEAD_TIME_BOUNDS, RESTORE_BOUNDS, Sample, Totals};
 pub use window::{HELD, HELD_WITH_TIES, Known, Window};
@@ -112,6 +114,8 @@ pub struct StreamState {
     pub failing_since: Option<Instant>,
     /// Latest finish of a success.
     pub succeeded_until: Option<Instant>,
+    /// The imported failure of the app that a success of this stream ended.
+    pub inherited: Option<Instant>,
 }
 
 /// What a verdict changed, for a store that writes no more than that.
@@ -150,6 +154,7 @@ impl StreamState {
             window: Window::default(),
             failing_since: None,
             succeeded_until: None,
+            inherited: None,
         }
     }
 

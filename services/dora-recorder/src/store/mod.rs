@@ -9,10 +9,10 @@ mod sqlite;
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
-use transponder_core::Stream;
+use transponder_core::{Stream, StreamKey};
 use transponder_store::{Health, StoreError};
 
-use crate::state::{Change, StreamState};
+use crate::state::{Change, Imported, StreamState};
 
 pub use kubernetes::KubernetesStore;
 pub use sqlite::SqliteStore;
@@ -29,6 +29,52 @@ pub struct Stored {
     pub state: Arc<StreamState>,
     /// Why it is shown and not written: a newer version wrote it.
     pub sealed: Option<StoreError>,
+}
+
+/// What was imported of an app, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredImport {
+    /// Grows with each change.
+    pub version: u64,
+    /// What was imported.
+    pub import: Arc<Imported>,
+}
+
+/// All that is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Everything {
+    /// The streams.
+    pub streams: Vec<Stored>,
+    /// What was imported.
+    pub imports: Vec<StoredImport>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A stream.
+    Stream(Stored),
+    /// What was imported of an app.
+    Import(StoredImport),
+}
+
+impl Extend<Item> for Everything {
+    fn extend<I: IntoIterator<Item = Item>>(&mut self, items: I) {
+        for item in items {
+            match item {
+                Item::Stream(stored) => self.streams.push(stored),
+                Item::Import(stored) => self.imports.push(stored),
+            }
+        }
+    }
+}
+
+impl FromIterator<Item> for Everything {
+    fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
+        let mut everything = Self::default();
+        everything.extend(items);
+        everything
+    }
 }
 
 /// A change of one stream.
@@ -53,11 +99,11 @@ pub enum Saved {
 
 /// Keeps streams.
 pub trait StreamStore: Send + Sync + 'static {
-    /// All streams.
+    /// All streams, and what was imported.
     ///
     /// # Errors
     /// When they cannot be read: never taken for absence.
-    fn load(&self) -> Answer<'_, Vec<Stored>>;
+    fn load(&self) -> Answer<'_, Everything>;
 
     /// One stream; `None` when it is not known.
     ///
@@ -92,4 +138,19 @@ pub trait StreamStore: Send + Sync + 'static {
     /// # Errors
     /// When it cannot: what is kept is whole, but not in one file.
     fn close(&self) -> Answer<'_, ()>;
+}
+
+/// Keeps what was imported of apps.
+pub trait Imports: Send + Sync + 'static {
+    /// Keeps what was imported of an app, unless something is kept of it already.
+    ///
+    /// # Errors
+    /// When that cannot be told. It may be there nevertheless.
+    fn import<'a>(&'a self, import: &'a Imported) -> Answer<'a, ()>;
+
+    /// Notes that the failure is ended in this stream. Answers what is kept now, by whomever it was noted.
+    ///
+    /// # Errors
+    /// When that cannot be told. It may be noted nevertheless.
+    fn claim<'a>(&'a self, import: &'a StoredImport, by: StreamKey) -> Answer<'a, Option<StoredImport>>;
 }

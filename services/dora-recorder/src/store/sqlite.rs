@@ -9,7 +9,7 @@ use transponder_core::{AppName, AppNamespace, ClusterName, EnvName, Maker, NameE
 use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
-use super::{Answer, Saved, Stored, StreamStore, Update};
+use super::{Answer, Everything, Saved, Stored, StreamStore, Update};
 use crate::state::{Hold, Instant, Known, StreamState, Window};
 
 /// The file in the data directory.
@@ -73,14 +73,15 @@ impl SqliteStore {
 }
 
 impl StreamStore for SqliteStore {
-    fn load(&self) -> Answer<'_, Vec<Stored>> {
+    fn load(&self) -> Answer<'_, Everything> {
         let database = self.database.clone();
         Box::pin(async move {
             let read = move || -> Result<_, StoreError> {
                 let connection = database.connect_reader()?;
                 load(&connection).map_err(|e| StoreError::unavailable("read its streams", &e))
             };
-            tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
+            let streams = tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)??;
+            Ok(Everything { streams, imports: Vec::new() })
         })
     }
 
@@ -242,6 +243,8 @@ fn stored(row: &Row<'_>, releases: Vec<Known>) -> rusqlite::Result<Stored> {
         window: Window::new(releases, optional_instant(row, 11)?),
         failing_since: optional_instant(row, 9)?,
         succeeded_until: optional_instant(row, 10)?,
+        // Imports are from a cluster's objects, so there are none here.
+        inherited: None,
     };
     Ok(Stored { version: unsigned(row, 5)?, state: Arc::new(state), sealed: None })
 }

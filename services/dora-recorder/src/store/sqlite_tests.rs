@@ -59,7 +59,7 @@ async fn streams_survive_a_reopening_with_all_they_know() {
         record(&store, &mut two, &[one_more]).await;
     }
     let store = SqliteStore::open(directory.path()).unwrap();
-    let mut loaded = store.load().await.unwrap();
+    let mut loaded = store.load().await.unwrap().streams;
     loaded.sort_by_key(|stored| stored.state.stream.clone());
     let sorted = |state: &StreamState| {
         let mut known = state.window.known().to_vec();
@@ -95,7 +95,7 @@ async fn a_stream_of_the_first_schema_was_made_by_the_platform() {
     connection.execute(sql, [state("one").stream.key().as_bytes()]).unwrap();
     drop(connection);
     let store = SqliteStore::open(directory.path()).unwrap();
-    assert_eq!(store.load().await.unwrap()[0].state.maker, Maker::Platform);
+    assert_eq!(store.load().await.unwrap().streams[0].state.maker, Maker::Platform);
     let mut two = StreamState { maker: Maker::App, ..state("two") };
     record(&store, &mut two, &[verdict(1, Outcome::Failed, 10)]).await;
     assert_eq!(store.find(&two.stream).await.unwrap().unwrap().state.maker, Maker::App);

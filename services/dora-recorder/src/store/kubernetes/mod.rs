@@ -3,10 +3,12 @@
 //! A change is one request: a creation, or a patch of our own fields that carries the version that was read. What others
 //! put on the object, a label or a field of a newer version, stays.
 
+mod convert;
 mod object;
 mod resource;
+mod text;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use kube::{
     Api, Resource as _,
@@ -14,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
-use transponder_core::{Maker, Stream};
+use transponder_core::{Maker, Stream, StreamKey, Timestamp};
 use transponder_kubernetes::{
     Access, ApiError, Kind, MANAGER, Reach,
     watch::{News, Selection, follow},
@@ -23,8 +25,8 @@ use transponder_runtime::{Shutdown, crash};
 use transponder_store::{Health, StoreError};
 
 use self::{object::Object, resource::DoraStream};
-use super::{Answer, Saved, Stored, StreamStore, Update};
-use crate::state::{Hold, Instant, StreamState};
+use super::{Answer, Everything, Imports, Item, Saved, Stored, StoredImport, StreamStore, Update};
+use crate::state::{Hold, Imported, Instant, StreamState};
 
 pub use resource::crd;
 
@@ -32,7 +34,7 @@ pub use resource::crd;
 const PAGE: u32 = 100;
 
 /// Fields of the status that may be absent: in a patch, what is not mentioned stays.
-const OPTIONAL: [&str; 3] = ["failingSince", "succeededUntil", "forgottenUntil"];
+const OPTIONAL: [&str; 4] = ["failingSince", "succeededUntil", "forgottenUntil", "inherited"];
 
 /// The store on the Kubernetes API. Clones share its connections and its health.
 #[derive(Clone)]
@@ -46,12 +48,12 @@ pub struct KubernetesStore {
 /// What a follower is told. What of it cannot be read is in the log.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// All streams that there are now.
-    All(Vec<Stored>),
+    /// All that there is now.
+    All(Everything),
     /// One is new or has changed.
-    Changed(Stored),
+    Changed(Item),
     /// The object of one was deleted; this is how it was.
-    Gone(Stored),
+    Gone(Item),
     /// Nothing is heard for now.
     Lost(StoreError),
 }
@@ -97,52 +99,58 @@ impl KubernetesStore {
         }
     }
 
-    async fn list(&self) -> Result<Vec<Stored>, ApiError> {
-        let (mut streams, mut next) = (Vec::new(), None::<String>);
+    async fn list(&self) -> Result<Everything, ApiError> {
+        let (mut everything, mut next) = (Everything::default(), None::<String>);
         loop {
             // Without a resourceVersion: as it is now, and no older.
             let mut parameters = ListParams::default().limit(PAGE);
             parameters.continue_token = next;
             let list = self.objects.list(&parameters);
             let page = self.access.call("list DoraStreams (dorastreams.transponder.dev)", list).await?;
-            streams.extend(page.items.iter().filter_map(readable));
+            everything.extend(page.items.iter().filter_map(readable));
             next = page.metadata.continue_.filter(|token| !token.is_empty());
             if next.is_none() {
-                return Ok(streams);
+                return Ok(everything);
             }
         }
     }
 
-    async fn create(&self, state: &StreamState) -> Result<Saved, ApiError> {
-        let object = object::new(state);
+    async fn read(&self, key: StreamKey) -> Result<Option<Item>, ApiError> {
+        let name = key.to_string();
+        let get = self.objects.get_opt(&name);
+        let got = self.access.call("read a DoraStream (dorastreams.transponder.dev)", get).await;
+        self.reach.note(&got);
+        let unreadable =
+            |problem: String| ApiError::unreadable("read a stream", &format!("DoraStream {name}"), &problem);
+        got?.map(|object| object.item().map_err(unreadable)).transpose()
+    }
+
+    async fn create(&self, object: &DoraStream) -> Result<Saved, ApiError> {
         let action = "create a DoraStream (dorastreams.transponder.dev)";
-        match self.access.call(action, self.creations.create(&creation(), &object)).await {
+        match self.access.call(action, self.creations.create(&creation(), object)).await {
             Ok(object) => version_of(action, &object.metadata),
             Err(error) if error.kind == Kind::Exists => Ok(Saved::Stale),
             Err(error) => {
+                let failed = Err(error.clone());
+                self.reach.note(&failed);
                 // There is no such namespace.
                 if error.kind == Kind::NotFound {
-                    self.reach.failed(error.clone().into());
+                    self.reach.failed(error.into());
                 }
-                Err(error)
+                failed
             }
         }
     }
 
-    async fn patch(&self, state: &StreamState, read: u64) -> Result<Saved, ApiError> {
+    async fn patch(&self, key: StreamKey, read: u64, status: &Value) -> Result<Saved, ApiError> {
         let action = "patch a DoraStream (dorastreams.transponder.dev)";
-        let mut status = serde_json::to_value(object::status(state))
-            .map_err(|e| ApiError::unreadable(action, "its state", &e.to_string()))?;
-        if let Value::Object(fields) = &mut status {
-            for field in OPTIONAL {
-                fields.entry(field).or_insert(Value::Null);
-            }
-        }
         let patch =
             Patch::Merge(json!({ "metadata": { "resourceVersion": read.to_string() }, "status": status }));
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let name = object::name(&state.stream);
-        match self.access.call(action, self.objects.patch(&name, &parameters, &patch)).await {
+        let name = key.to_string();
+        let patched = self.access.call(action, self.objects.patch(&name, &parameters, &patch)).await;
+        self.reach.note(&patched);
+        match patched {
             Ok(object) => version_of(action, object.meta()),
             // Not there any more is a change, too.
             Err(error) if matches!(error.kind, Kind::Conflict | Kind::NotFound) => Ok(Saved::Stale),
@@ -152,7 +160,7 @@ impl KubernetesStore {
 }
 
 impl StreamStore for KubernetesStore {
-    fn load(&self) -> Answer<'_, Vec<Stored>> {
+    fn load(&self) -> Answer<'_, Everything> {
         Box::pin(async {
             let listed = self.list().await;
             self.reach.note(&listed);
@@ -162,26 +170,25 @@ impl StreamStore for KubernetesStore {
 
     fn find<'a>(&'a self, stream: &'a Stream) -> Answer<'a, Option<Stored>> {
         Box::pin(async {
-            let name = object::name(stream);
-            let get = self.objects.get_opt(&name);
-            let got = self.access.call("read a DoraStream (dorastreams.transponder.dev)", get).await;
-            self.reach.note(&got);
-            let Some(object) = got? else { return Ok(None) };
-            let unreadable = |problem: String| {
-                ApiError::unreadable("read a stream", &format!("DoraStream {name}"), &problem)
-            };
-            Ok(Some(object.stored().map_err(unreadable)?))
+            match self.read(stream.key()).await? {
+                Some(Item::Stream(stored)) => Ok(Some(stored)),
+                Some(Item::Import(_)) => {
+                    let problem = "it is no stream but was imported";
+                    Err(ApiError::unreadable("read a stream", &stream.source(), problem).into())
+                }
+                None => Ok(None),
+            }
         })
     }
 
     fn save(&self, update: Update) -> Answer<'_, Saved> {
         Box::pin(async move {
             crash::point("dora.commit.before");
+            let state = &update.next;
             let saved = match update.read {
-                None => self.create(&update.next).await,
-                Some(version) => self.patch(&update.next, version).await,
+                None => self.create(&convert::stream_object(state)).await,
+                Some(version) => self.patch(state.stream.key(), version, &fields(state)?).await,
             };
-            self.reach.note(&saved);
             crash::point("dora.commit.after");
             Ok(saved?)
         })
@@ -205,6 +212,48 @@ impl StreamStore for KubernetesStore {
     }
 }
 
+impl Imports for KubernetesStore {
+    fn import<'a>(&'a self, import: &'a Imported) -> Answer<'a, ()> {
+        Box::pin(async {
+            let object = convert::import_object(import, Timestamp::now().into());
+            crash::point("dora.import.before");
+            self.create(&object).await?;
+            crash::point("dora.import.after");
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(&'a self, import: &'a StoredImport, by: StreamKey) -> Answer<'a, Option<StoredImport>> {
+        Box::pin(async move {
+            let key = import.import.key();
+            let claimed = self.patch(key, import.version, &json!({ "claimedBy": by })).await?;
+            crash::point("dora.claim.after");
+            Ok(match claimed {
+                Saved::As(version) => {
+                    let import = Imported { claimed_by: Some(by), ..Imported::clone(&import.import) };
+                    Some(StoredImport { version, import: Arc::new(import) })
+                }
+                Saved::Stale => match self.read(key).await? {
+                    Some(Item::Import(stored)) => Some(stored),
+                    _ => None,
+                },
+            })
+        })
+    }
+}
+
+/// All of our own fields as they will be.
+fn fields(state: &StreamState) -> Result<Value, ApiError> {
+    let mut status = serde_json::to_value(convert::status(state))
+        .map_err(|e| ApiError::unreadable("write a stream", "its state", &e.to_string()))?;
+    if let Value::Object(fields) = &mut status {
+        for field in OPTIONAL {
+            fields.entry(field).or_insert(Value::Null);
+        }
+    }
+    Ok(status)
+}
+
 fn creation() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
@@ -226,13 +275,17 @@ fn probe() -> Result<DoraStream, ApiError> {
         cluster: "probe".parse().map_err(name)?,
     };
     let since = Instant::from_nanos(1).ok_or_else(|| unusable("no instant".to_owned()))?;
-    Ok(object::new(&StreamState::new(stream, Maker::Platform, Hold { since, length: Duration::ZERO })))
+    Ok(convert::stream_object(&StreamState::new(
+        stream,
+        Maker::Platform,
+        Hold { since, length: Duration::ZERO },
+    )))
 }
 
-/// The stream of an object, if it can be read. If not, it is a matter of that stream alone.
-fn readable(object: &Object) -> Option<Stored> {
-    match object.stored() {
-        Ok(stored) => Some(stored),
+/// What an object is, if it can be read. If not, it is a matter of that stream alone.
+fn readable(object: &Object) -> Option<Item> {
+    match object.item() {
+        Ok(item) => Some(item),
         Err(problem) => {
             let name = object.name();
             tracing::error!(

@@ -1,7 +1,12 @@
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Value, json};
 
-use super::*;
+use std::time::Duration;
+
+use transponder_core::{Maker, ReleaseKey, Stream, StreamKey};
+
+use super::{super::text::read_time, *};
+use crate::state::{Discarded, Histogram, Hold, Instant, Known, Totals, Window};
 
 const NANOS: std::ops::RangeInclusive<i64> = 1..=i64::MAX;
 
@@ -75,6 +80,7 @@ prop_compose! {
         window in (vec(known(), 0..20), option::of(instant())),
         failing_since in option::of(instant()),
         succeeded_until in option::of(instant()),
+        inherited in option::of(instant()),
     ) -> StreamState {
         StreamState {
             stream,
@@ -84,19 +90,41 @@ prop_compose! {
             window: Window::new(window.0, window.1),
             failing_since,
             succeeded_until,
+            inherited,
         }
+    }
+}
+
+prop_compose! {
+    fn any_import()(
+        stream in stream(),
+        deployments in counted(),
+        totals in all_totals(),
+        failing_since in option::of(instant()),
+        claimed_by in option::of(any::<[u8; 20]>()),
+    ) -> Imported {
+        let claimed_by = claimed_by.map(StreamKey::from_bytes);
+        let Stream { app_namespace, app, .. } = stream;
+        Imported { app_namespace, app, deployments, totals, failing_since, claimed_by }
     }
 }
 
 /// The object of a state as the API server answers it.
 fn written(state: &StreamState) -> Value {
-    let mut object = serde_json::to_value(new(state)).unwrap();
+    stored(&convert::stream_object(state))
+}
+
+fn stored(object: &DoraStream) -> Value {
+    let mut object = serde_json::to_value(object).unwrap();
     object["metadata"]["resourceVersion"] = json!("17");
     object
 }
 
 fn read(object: Value) -> Result<Stored, Problem> {
-    serde_json::from_value::<Object>(object).unwrap().stored()
+    match serde_json::from_value::<Object>(object).unwrap().item()? {
+        Item::Stream(stored) => Ok(stored),
+        Item::Import(_) => panic!("a stream is no import"),
+    }
 }
 
 fn example() -> StreamState {
@@ -127,6 +155,13 @@ proptest! {
     }
 
     #[test]
+    fn what_was_imported_survives_being_an_object_exactly(import in any_import(), at in instant()) {
+        let object = stored(&convert::import_object(&import, at));
+        let item = serde_json::from_value::<Object>(object).unwrap().item().unwrap();
+        prop_assert_eq!(item, Item::Import(StoredImport { version: 17, import: Arc::new(import) }));
+    }
+
+    #[test]
     fn no_object_that_somebody_else_wrote_is_more_than_a_problem(
         state in any_state(),
         path in prop::sample::select(vec![
@@ -142,7 +177,7 @@ proptest! {
         let mut object = written(&state);
         *object.pointer_mut(path).unwrap() = wrong;
         if let Ok(object) = serde_json::from_value::<Object>(object) {
-            let _ = object.stored();
+            let _ = object.item();
         }
     }
 }

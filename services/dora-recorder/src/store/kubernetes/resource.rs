@@ -41,6 +41,7 @@ pub(super) const SCHEMA: u32 = 1;
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
+#[x_kube(validation = Rule::new("self.maker == 'import' ? self.env + self.cluster == '' : self.env != '' && self.cluster != ''").message("env and cluster are empty for what was imported, and for nothing else"))]
 #[x_kube(validation = Rule::new("self == oldSelf").message("the identity of a stream cannot be changed"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DoraStreamSpec {
@@ -50,11 +51,11 @@ pub(super) struct DoraStreamSpec {
     /// The app.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub(super) app: String,
-    /// The environment.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    /// The environment. Empty for what was imported.
+    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
     pub(super) env: String,
-    /// The cluster that the app runs on.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    /// The cluster that the app runs on. Empty for what was imported.
+    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
     pub(super) cluster: String,
     /// Who made the stream, and so whose room it takes.
     pub(super) maker: Maker,
@@ -68,6 +69,8 @@ pub(super) enum Maker {
     Platform,
     /// A Task of the app.
     App,
+    /// An older exporter, which did not tell environments apart.
+    Import,
 }
 
 /// What the stream's releases add up to, and what is needed to count none of them twice. Times are RFC 3339, with up to
@@ -98,6 +101,14 @@ pub(super) struct DoraStreamStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub(super) forgotten_until: Option<String>,
+    /// Of what was imported: the stream whose success ended the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-f]{40}$"))]
+    pub(super) claimed_by: Option<String>,
+    /// Of a stream: the imported failure that its success ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) inherited: Option<String>,
     /// The last releases, one line each: its key, its latest finish, and what it was counted as: `failed`, `succeeded`
     /// (`succeeded=` and the finish, when that was not the latest), `conflict`.
     #[serde(default)]
