@@ -5,6 +5,7 @@
 //! one whether it arrived, and [`Ledger::refresh`] reads what did. The same goes for what other replicas write.
 
 mod book;
+mod view;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,13 +19,14 @@ use transponder_runtime::Clock;
 use transponder_store::StoreError;
 
 use self::book::{Book, Slot};
+pub(crate) use self::view::View;
 use crate::{
     config::{Budgets, Config},
     error::RecordError,
     import::App,
     metrics::Metrics,
     showing::Showing,
-    state::{Change, Disposition, Hold, Imported, Instant, StreamState, Totals, Verdict},
+    state::{Change, Disposition, Hold, Instant, StreamState, Verdict},
     store::{Everything, Imports, Item, Saved, Stored, StreamStore, Update},
 };
 
@@ -49,14 +51,6 @@ pub(crate) struct Ledger {
     book: Arc<Mutex<Book>>,
 }
 
-/// What the exposition reads: no store, which must be free to close when the service ends.
-#[derive(Clone)]
-pub(crate) struct View {
-    book: Arc<Mutex<Book>>,
-    clock: Arc<dyn Clock>,
-    showing: Showing,
-}
-
 #[derive(Clone)]
 struct Committed {
     stored: Stored,
@@ -64,12 +58,6 @@ struct Committed {
     present: bool,
     /// On the clock that never jumps.
     shown_from: Duration,
-}
-
-/// What the exposition shows of a stream.
-pub(crate) struct Shown {
-    pub(crate) state: Arc<StreamState>,
-    pub(crate) totals: Totals,
 }
 
 impl Ledger {
@@ -379,42 +367,6 @@ impl Ledger {
 
     fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.book)
-    }
-}
-
-impl View {
-    /// Whether totals are shown by this process at this moment.
-    pub(crate) fn is_on(&self) -> bool {
-        self.showing.is_on()
-    }
-
-    /// What was imported of apps.
-    pub(crate) fn imports(&self) -> Vec<Arc<Imported>> {
-        lock(&self.book).imports().map(|known| known.import.clone()).collect()
-    }
-
-    /// How many streams are held.
-    pub(crate) fn streams(&self) -> usize {
-        lock(&self.book).all().filter(|(_, slot)| slot.committed().is_some()).count()
-    }
-
-    /// What is committed, with totals at zero for streams on hold.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
-        let now = self.clock.monotonic();
-        let slots: Vec<_> = lock(&self.book).all().map(|(_, slot)| slot).collect();
-        slots
-            .iter()
-            .filter_map(|slot| {
-                let committed = slot.committed().clone()?;
-                let state = committed.stored.state;
-                let held = match self.showing {
-                    Showing::Alone => now < committed.shown_from,
-                    Showing::InTerm(_) => !state.hold.length.is_zero(),
-                };
-                let totals = if held { Totals::default() } else { state.totals };
-                Some(Shown { state, totals })
-            })
-            .collect()
     }
 }
 

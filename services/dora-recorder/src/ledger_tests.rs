@@ -8,7 +8,7 @@ use transponder_store::Health;
 use super::*;
 use crate::{
     error::Budget,
-    state::Outcome,
+    state::{Outcome, Totals},
     store::{Answer, Everything, SqliteStore},
 };
 
@@ -300,7 +300,7 @@ async fn any_interleaving_of_streams_gives_the_same_totals_and_repetition_none_m
     }
     let shown = ledger.view().shown();
     assert_eq!(shown.len(), 40);
-    for Shown { totals, .. } in shown {
+    for view::Shown { totals, .. } in shown {
         assert_eq!((totals.succeeded, totals.failed), (13, 7));
         assert_eq!((totals.restore.count(), totals.restore.sum), (7, Duration::from_secs(700)));
     }
