@@ -383,5 +383,8 @@ async fn back_off(attempt: u32) {
 }
 
 #[cfg(test)]
+#[path = "ledger/shared_tests.rs"]
+mod shared_tests;
+#[cfg(test)]
 #[path = "ledger_tests.rs"]
 mod tests;

@@ -79,7 +79,7 @@ pub(super) enum Maker {
 #[serde(rename_all = "camelCase")]
 pub(super) struct DoraStreamStatus {
     /// Schema number of whoever wrote this. An older version does not write it again.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), extend("format" = "int32"))]
     pub(super) schema: u32,
     /// When the first verdict was taken in.
     #[schemars(extend("format" = "date-time"))]
