@@ -1,7 +1,6 @@
 //! The harness: starts any part of a release's way on free loopback ports, and waits for conditions, never for time.
 //!
 //! * [`Mesh`] is the product as an operator runs it, and [`TestEvent`] what a hook sends it;
-//! * [`Apart`] is the same as a process per service;
 //! * [`Fleet`] is several replicas of each on a Kubernetes API, each with the rights of its ServiceAccount;
 //! * [`Apart`] is the same as a process per service, and [`Replica`] one of several processes of a service;
 //! * [`Process`] runs a program with its logs captured and shows them when the test fails;

@@ -296,6 +296,11 @@ async fn without_an_api_server_nothing_is_counted_or_lost_and_it_is_ready_by_its
     let told = reports.stop().await;
     until_shown(&recorder, told as f64 + 1.0).await;
     watcher.stop().await;
+
+    // Nor does it wait for one when it is to end.
+    server.kill_apiserver();
+    let status = recorder.replica.process().terminate(Duration::from_secs(15)).await;
+    assert!(status.success(), "{status}");
 }
 
 /// What an older exporter left.
