@@ -4,7 +4,7 @@ use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 use transponder_core::ServiceName;
-use transponder_kubernetes::Access;
+use transponder_kubernetes::{Access, lease};
 use transponder_proto::v1::release_tracking_server::ReleaseTrackingServer;
 use transponder_runtime::{
     Context, Shutdown,
@@ -19,10 +19,10 @@ use transponder_store::{DataDirectory, Health};
 
 use crate::{
     Config, Error,
-    metrics::Metrics,
+    metrics::{Counting, Metrics},
     operator::Desk,
     service::Service,
-    store::{Store as _, sqlite::SqliteStore},
+    store::{Store, kubernetes::KubernetesStore, sqlite::SqliteStore},
     sweeper::Sweeper,
     tracker::Tracker,
 };
@@ -30,9 +30,12 @@ use crate::{
 /// How often a store that failed is tried when nobody else writes.
 const PROBE: Duration = Duration::from_secs(1);
 
+/// The Lease of the replica that sweeps.
+const LEASE: &str = "transponder-release-tracking";
+
 /// The service, bound and not yet serving.
 pub struct App {
-    directory: DataDirectory,
+    place: Place,
     tracker: Tracker,
     sweeper: Sweeper,
     health: watch::Receiver<Health>,
@@ -40,6 +43,14 @@ pub struct App {
     address: SocketAddr,
     part: Part,
     shutdown: Shutdown,
+}
+
+/// Where the records are.
+enum Place {
+    /// In a directory that this process alone has.
+    Directory(DataDirectory),
+    /// In an API server, for several replicas.
+    Kubernetes(Arc<KubernetesStore>, Access),
 }
 
 impl App {
@@ -55,26 +66,37 @@ impl App {
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
-        let _ = kubernetes;
         let part = context.readiness.part("release-tracking");
-        let directory = DataDirectory::open(&config.data_directory)?;
-        let store = SqliteStore::open(directory.path(), config.budgets())?;
-        let health = store.health();
-        let metrics = Metrics::register(context, config.max_cluster_labels);
-        metrics.count(&store.tally().await?);
-        metrics.restore_reports(&store.reports().await?, context.clock.wall());
+        let (place, store, health, counting): (_, Arc<dyn Store>, _, _) = match kubernetes {
+            None => {
+                let directory = DataDirectory::open(&config.data_directory)?;
+                let store = SqliteStore::open(directory.path(), config.budgets())?;
+                let health = store.health();
+                (Place::Directory(directory), Arc::new(store), health, Counting::Alone)
+            }
+            Some(access) => {
+                let store = Arc::new(KubernetesStore::new(access, config.budgets()));
+                let health = store.health();
+                (Place::Kubernetes(store.clone(), access.clone()), store, health, Counting::InTurn)
+            }
+        };
+        let metrics = Metrics::register(context, config.max_cluster_labels, counting);
+        if let Place::Directory(_) = place {
+            metrics.count(&store.tally().await?);
+            metrics.restore_reports(&store.reports().await?, context.clock.wall());
+        }
         let identity = MeshIdentity::load(ServiceName::ReleaseTracking, mesh, context)?;
         let server = Server::bind(config.listen, identity, reviewer, context).await.map_err(Error::Listen)?;
         let address = server.address().map_err(Error::Listen)?;
         let tracker = Tracker {
-            store: Arc::new(store),
+            store,
             metrics: Arc::new(metrics),
             clock: context.clock.clone(),
             no_room: Arc::new(Outage::new("finding room for a new record")),
         };
         let sweeper = Sweeper::new(tracker.clone(), &config);
         let shutdown = context.shutdown.clone();
-        Ok(Self { directory, tracker, sweeper, health, server, address, part, shutdown })
+        Ok(Self { place, tracker, sweeper, health, server, address, part, shutdown })
     }
 
     /// Where gRPC listens.
@@ -88,15 +110,26 @@ impl App {
     /// # Errors
     /// When the transport fails, or a task dies without which the service would lie.
     pub async fn run(self) -> Result<(), Error> {
-        let desk = Arc::new(Desk::new(self.tracker.clone()));
-        operator::serve(self.directory.path(), desk, self.shutdown.clone()).map_err(Error::Operator)?;
-
-        // Both end with shutdown. Their death at any other time is the service's: no sweeper means that silence looks
-        // like success, no watch over the store that it looks well.
+        // All of them end with shutdown. Their death at any other time is the service's: no sweeper means that silence
+        // looks like success, no watch over the store that it looks well.
         let mut tasks = JoinSet::new();
-        let shutdown = self.shutdown.clone();
-        tasks.spawn(self.sweeper.run(shutdown));
-        tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), self.shutdown));
+        let shutdown = self.shutdown;
+        // With it goes the lock of the directory, so it stays until the end.
+        let place = self.place;
+        match &place {
+            Place::Directory(directory) => {
+                let desk = Arc::new(Desk::new(self.tracker.clone()));
+                operator::serve(directory.path(), desk, shutdown.clone()).map_err(Error::Operator)?;
+                tasks.spawn(self.sweeper.run(shutdown.clone()));
+                tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), shutdown));
+            }
+            Place::Kubernetes(store, access) => {
+                let leadership = lease::stand(access, LEASE, lease::identity(), shutdown.clone());
+                tasks.spawn(store.clone().run(shutdown.clone()));
+                tasks.spawn(self.sweeper.run_in_turn(leadership, shutdown.clone()));
+                tasks.spawn(tell_readiness(self.health, self.part, shutdown));
+            }
+        }
 
         let store = self.tracker.store.clone();
         let mut serving = pin!(self.server.serve(ReleaseTrackingServer::new(Service::new(self.tracker))));
@@ -116,6 +149,20 @@ impl App {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Tells readiness how the store is, which tries itself.
+async fn tell_readiness(mut health: watch::Receiver<Health>, part: Part, shutdown: Shutdown) {
+    loop {
+        match &health.borrow_and_update().problem {
+            None => part.ready(),
+            Some(problem) => part.not_ready(problem.to_string()),
+        }
+        match shutdown.or(health.changed()).await {
+            Some(Ok(())) => {}
+            Some(Err(_)) | None => return,
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct Budgets {
 }
 
 /// Whose budget it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// One app namespace on one cluster.
     AppNamespace(AppNamespace, ClusterName),

@@ -8,8 +8,8 @@
 //! - an application's Task sees and touches the records of its own app namespace alone;
 //! - what is answered is on disk.
 //!
-//! What it does not do: it decides no deployment, counts nothing for DORA, calls no other service, and keeps no copy
-//! of all records in memory.
+//! What it does not do: it decides no deployment, counts nothing for DORA, and calls no other service. With the embedded
+//! store it keeps no copy of all records in memory; with the Kubernetes API each replica keeps one.
 
 pub mod app;
 pub mod budget;
@@ -29,3 +29,4 @@ mod tracker;
 pub use app::App;
 pub use config::Config;
 pub use error::Error;
+pub use store::kubernetes::crd;

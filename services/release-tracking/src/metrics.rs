@@ -32,8 +32,19 @@ struct ClusterLabel {
     cluster: String,
 }
 
+/// Who counts the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// This process, which alone has them: the gauges follow each change.
+    Alone,
+    /// One of several that have the same ones, so that their sum is the number of records: the gauges are there while this
+    /// process is the one, and as true as its last sweep.
+    InTurn,
+}
+
 /// The service's metrics.
 pub(crate) struct Metrics {
+    counting: Counting,
     releases: Family<StateLabel, Gauge>,
     unreported: Family<ClusterLabel, Counter>,
     last_report: Family<ClusterLabel, Gauge>,
@@ -48,8 +59,9 @@ struct Labels {
 }
 
 impl Metrics {
-    pub(crate) fn register(context: &Context, max_labels: usize) -> Self {
+    pub(crate) fn register(context: &Context, max_labels: usize, counting: Counting) -> Self {
         let metrics = Self {
+            counting,
             releases: Family::default(),
             unreported: Family::default(),
             last_report: Family::default(),
@@ -76,8 +88,8 @@ impl Metrics {
                 metrics.last_report.clone(),
             );
         });
-        for state in State::ALL {
-            metrics.state(state).set(0);
+        if counting == Counting::Alone {
+            metrics.count(&[]);
         }
         metrics
     }
@@ -88,6 +100,9 @@ impl Metrics {
 
     /// Follows records from state to state.
     pub(crate) fn moved(&self, moves: &[Move]) {
+        if self.counting == Counting::InTurn {
+            return;
+        }
         for step in moves {
             if let Some(from) = step.from {
                 self.state(from).dec();
@@ -98,7 +113,14 @@ impl Metrics {
 
     /// A record is gone.
     pub(crate) fn removed(&self, state: State) {
-        self.state(state).dec();
+        if self.counting == Counting::Alone {
+            self.state(state).dec();
+        }
+    }
+
+    /// Another process counts the records now.
+    pub(crate) fn count_no_more(&self) {
+        self.releases.clear();
     }
 
     /// Takes over what the store counted: the truth, after calls whose end was unknown and records that expired.
@@ -186,7 +208,7 @@ mod tests {
     #[test]
     fn invented_clusters_share_one_series_and_do_not_crowd_out_those_that_report() {
         let context = Context::new();
-        let metrics = Metrics::register(&context, 20);
+        let metrics = Metrics::register(&context, 20, Counting::Alone);
         for n in 0..100 {
             metrics.unreported(&cluster(n));
         }

@@ -10,7 +10,7 @@ use transponder_core::{EventKey, Phase, Release, ReleaseId, Timestamp};
 use crate::state::State;
 
 /// Observations that are remembered one by one. An operation of Argo CD makes at most 15: three phases, five attempts.
-const RECENT: usize = 32;
+pub(crate) const RECENT: usize = 32;
 
 /// What is known of a release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,19 +31,19 @@ pub struct Record {
     pub merged_at: Option<Timestamp>,
     /// The same, at most the time at which it was told: a git host's clock that is ahead postpones no silence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    merge_known_at: Option<Timestamp>,
+    pub(crate) merge_known_at: Option<Timestamp>,
     /// Close of the pull request without a merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
     /// The PreSync that finished last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    sync: Option<Seen>,
+    pub(crate) sync: Option<Seen>,
     /// The outcome that finished last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    outcome: Option<Seen>,
+    pub(crate) outcome: Option<Seen>,
     /// The last observations, oldest first, to know a repeated one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    recent: Vec<Fingerprint>,
+    pub(crate) recent: Vec<Fingerprint>,
     /// Number of observations.
     #[serde(default)]
     pub observations: u32,
@@ -54,7 +54,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_observed_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
     /// When the record was made.
     pub created_at: Timestamp,
     /// When the record was last changed.
@@ -64,8 +64,10 @@ pub struct Record {
 /// What others have put on a release that is merged or progressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Mark {
+pub(crate) enum Mark {
+    /// Merged or begun, and then silence.
     Unreported,
+    /// A later release of its stream was seen first.
     Superseded,
 }
 
@@ -108,7 +110,7 @@ impl Seen {
 
 /// What tells one observation from another: event, phase, finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Fingerprint(Option<EventKey>, Phase, Timestamp);
+pub(crate) struct Fingerprint(pub(crate) Option<EventKey>, pub(crate) Phase, pub(crate) Timestamp);
 
 /// What a Task tells of a pull request. Absent means not told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

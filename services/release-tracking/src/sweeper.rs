@@ -1,9 +1,11 @@
-//! The sweeper: what has been silent becomes `unreported`, what is old goes.
+//! The sweeper: what has been silent becomes `unreported`, what is old goes. Of several replicas one sweeps.
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 use transponder_core::{Release, Timestamp};
+use transponder_kubernetes::lease::{Leadership, Term};
 use transponder_runtime::{Clock, Shutdown, clock::JumpGuard};
 
 use crate::{
@@ -14,10 +16,19 @@ use crate::{
     tracker::Tracker,
 };
 
-/// Releases that are marked together, in one commit.
-const SILENT: u32 = 256;
-/// Records that are removed in one commit: others' changes wait no longer than that takes.
-const EXPIRED: u32 = 500;
+/// How much is done before anything else gets its turn.
+#[derive(Clone, Copy)]
+struct Batch {
+    /// Releases that are marked together.
+    silent: u32,
+    /// Records that are removed together.
+    expired: u32,
+}
+
+/// Each is one commit: others' changes wait no longer than that takes.
+const COMMITS: Batch = Batch { silent: 256, expired: 500 };
+/// Each is a request: so few that they are done within moments of the last look at the Lease.
+const REQUESTS: Batch = Batch { silent: 16, expired: 32 };
 /// After a start, reports that were waiting for us may still be on their way: the edge tries at least every 5 min.
 const GRACE: Duration = Duration::from_secs(360);
 
@@ -32,6 +43,27 @@ pub(crate) struct Sweeper {
     keep_ended: Duration,
     interval: Duration,
     stopped: bool,
+    batch: Batch,
+    right: Right,
+}
+
+/// By what right this process sweeps.
+#[derive(Clone)]
+enum Right {
+    /// No other one has these records.
+    Alone,
+    /// It holds the Lease.
+    Held(Term),
+}
+
+impl Right {
+    /// Whether it lasts, at this moment.
+    fn lasts(&self) -> bool {
+        match self {
+            Self::Alone => true,
+            Self::Held(term) => term.lasts(),
+        }
+    }
 }
 
 impl Sweeper {
@@ -47,9 +79,12 @@ impl Sweeper {
             keep_ended: config.keep_ended,
             interval: config.sweep_interval,
             stopped: false,
+            batch: COMMITS,
+            right: Right::Alone,
         }
     }
 
+    /// Sweeps, as the one process that there is.
     pub(crate) async fn run(mut self, shutdown: Shutdown) {
         while shutdown.or(tokio::time::sleep(self.interval)).await.is_some() {
             // Reads and writes that fail make the service not ready; the next sweep tries again.
@@ -59,8 +94,61 @@ impl Sweeper {
         }
     }
 
+    /// Sweeps while this process holds the Lease. The reports of clusters are every replica's to show.
+    pub(crate) async fn run_in_turn(mut self, mut leadership: Leadership, shutdown: Shutdown) {
+        self.batch = REQUESTS;
+        let mut held: Option<Term> = None;
+        loop {
+            let ended = async {
+                match &mut held {
+                    Some(term) => term.ended().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.wait() => return,
+                () = ended => {
+                    held = None;
+                    self.tracker.metrics.count_no_more();
+                    continue;
+                }
+                () = tokio::time::sleep(self.interval) => {}
+            }
+            if held.is_none() {
+                held = leadership.term().now_or_never().flatten();
+            }
+            let swept = match &held {
+                Some(term) => {
+                    self.right = Right::Held(term.clone());
+                    self.sweep().await
+                }
+                None => self.show_reports().await,
+            };
+            match swept {
+                Ok(()) => {}
+                // Not ready, and said so there.
+                Err(error) if held.is_none() => tracing::debug!(%error, "reports cannot be read"),
+                Err(error) => tracing::warn!(%error, "sweep failed"),
+            }
+        }
+    }
+
+    /// Shows what the store knows of each cluster's last report, whoever heard it.
+    async fn show_reports(&self) -> Result<(), store::Error> {
+        let now = self.clock.wall();
+        if let Some(before) = ago(now, self.keep_open) {
+            self.tracker.store.forget_reports(before).await?;
+        }
+        self.tracker.metrics.restore_reports(&self.tracker.store.reports().await?, now);
+        Ok(())
+    }
+
     async fn sweep(&mut self) -> Result<(), store::Error> {
         self.tracker.metrics.count(&self.tracker.store.tally().await?);
+        if let Right::Held(_) = self.right {
+            self.show_reports().await?;
+            self.tracker.store.finish(self.clock.wall(), REQUESTS.expired).await?;
+        }
         let Some(now) = self.guard.trusted(self.clock.as_ref()) else {
             if !std::mem::replace(&mut self.stopped, true) {
                 tracing::error!(
@@ -89,11 +177,14 @@ impl Sweeper {
     async fn mark_silent(&self, now: Timestamp) -> Result<(), store::Error> {
         let Some(before) = ago(now, self.silence) else { return Ok(()) };
         loop {
-            let silent = self.tracker.store.silent(before, SILENT).await?;
-            let full = silent.len() == SILENT as usize;
+            let silent = self.tracker.store.silent(before, self.batch.silent).await?;
+            let full = silent.len() == self.batch.silent as usize;
             let mut marking = JoinSet::new();
             for release in silent {
-                marking.spawn(mark(self.tracker.clone(), release, before));
+                let (tracker, right) = (self.tracker.clone(), self.right.clone());
+                marking.spawn(async move {
+                    if right.lasts() { mark(tracker, release, before).await } else { Ok(false) }
+                });
             }
             let mut marked = 0;
             for outcome in marking.join_all().await {
@@ -109,10 +200,10 @@ impl Sweeper {
     async fn expire(&self, lifetime: Lifetime, before: Option<Timestamp>) -> Result<(), store::Error> {
         let Some(before) = before else { return Ok(()) };
         let mut total = 0;
-        loop {
-            let removed = self.tracker.store.expire(lifetime, before, EXPIRED).await?;
+        while self.right.lasts() {
+            let removed = self.tracker.store.expire(lifetime, before, self.batch.expired).await?;
             total += removed;
-            if removed < EXPIRED {
+            if removed < self.batch.expired {
                 break;
             }
         }

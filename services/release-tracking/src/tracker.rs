@@ -160,10 +160,14 @@ impl Tracker {
     }
 
     async fn look_up(&self, named: &Named) -> Result<Resolved, Fault> {
-        if let Some(release) = named.release()
-            && let Some(record) = self.store.get(release.key()).await?
-        {
-            return Ok(Resolved::Found(record.into()));
+        if let Some(release) = named.release() {
+            if let Some(record) = self.store.get(release.key()).await? {
+                return Ok(Resolved::Found(record.into()));
+            }
+            // A complete key means one record; but a revision may also be that of a release that its chain id names.
+            if !matches!(release.id, ReleaseId::GitRevision(_)) {
+                return Ok(Resolved::Unknown);
+            }
         }
         let mut found = self.store.find(named.wanted(None), 2).await?.into_iter();
         Ok(match (found.next(), found.next()) {

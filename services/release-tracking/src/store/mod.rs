@@ -4,6 +4,7 @@
 //! can be decided again, a cursor is made of what a record carries, and no method needs a lock across records of two
 //! streams.
 
+pub mod kubernetes;
 mod rows;
 pub mod sqlite;
 
@@ -35,7 +36,8 @@ pub trait Store: Send + Sync + 'static {
     /// Records that pass the filter, last changed first, at most `limit`, from after the cursor on.
     fn list(&self, filter: Filter, after: Option<Cursor>, limit: u32) -> Answer<'_, Vec<Record>>;
 
-    /// Changes one record and what follows from it for its stream, all or nothing. Answers when it is kept.
+    /// Changes one record and what follows from it for its stream, all or nothing or to be [finished](Self::finish) by the
+    /// sweeper. Answers when it is kept.
     fn change(&self, change: Change) -> Answer<'_, Changed>;
 
     /// Removes the record of a release. Answers the state it had, if there was one.
@@ -46,6 +48,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes records of this lifetime that were last changed before `before`, at most `limit`. Answers how many.
     fn expire(&self, lifetime: Lifetime, before: Timestamp, limit: u32) -> Answer<'_, u32>;
+
+    /// Finishes what a crash in the middle of a change of several records left undone, at most `limit` of them. Where such
+    /// a change is all or nothing, there is nothing to finish.
+    fn finish(&self, now: Timestamp, limit: u32) -> Answer<'_, Vec<Move>>;
 
     /// Number of records in each state.
     fn tally(&self) -> Answer<'_, Vec<(State, u64)>>;
