@@ -4,7 +4,10 @@ use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 use transponder_core::ServiceName;
-use transponder_kubernetes::{Access, lease};
+use transponder_kubernetes::{
+    Access,
+    lease::{self, Leadership},
+};
 use transponder_proto::v1::release_tracking_server::ReleaseTrackingServer;
 use transponder_runtime::{
     Context, Shutdown,
@@ -30,6 +33,8 @@ use crate::{
 /// How often a store that failed is tried when nobody else writes.
 const PROBE: Duration = Duration::from_secs(1);
 
+/// Longest wait for an API server that is to take the Lease back.
+const GIVE_BACK: Duration = Duration::from_secs(3);
 /// The Lease of the replica that sweeps.
 const LEASE: &str = "transponder-release-tracking";
 
@@ -116,20 +121,22 @@ impl App {
         let shutdown = self.shutdown;
         // With it goes the lock of the directory, so it stays until the end.
         let place = self.place;
-        match &place {
+        let leadership = match &place {
             Place::Directory(directory) => {
                 let desk = Arc::new(Desk::new(self.tracker.clone()));
                 operator::serve(directory.path(), desk, shutdown.clone()).map_err(Error::Operator)?;
                 tasks.spawn(self.sweeper.run(shutdown.clone()));
                 tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), shutdown));
+                None
             }
             Place::Kubernetes(store, access) => {
                 let leadership = lease::stand(access, LEASE, lease::identity(), shutdown.clone());
                 tasks.spawn(store.clone().run(shutdown.clone()));
-                tasks.spawn(self.sweeper.run_in_turn(leadership, shutdown.clone()));
+                tasks.spawn(self.sweeper.run_in_turn(leadership.clone(), shutdown.clone()));
                 tasks.spawn(tell_readiness(self.health, self.part, shutdown));
+                Some(leadership)
             }
-        }
+        };
 
         let store = self.tracker.store.clone();
         let mut serving = pin!(self.server.serve(ReleaseTrackingServer::new(Service::new(self.tracker))));
@@ -140,6 +147,7 @@ impl App {
                     if let Err(error) = store.close().await {
                         tracing::warn!(%error, "the store was not closed: its log is read at the next start");
                     }
+                    given_back(leadership).await;
                     return Ok(());
                 }
                 Some(ended) = tasks.join_next() => {
@@ -150,6 +158,13 @@ impl App {
                 }
             }
         }
+    }
+}
+
+/// Waits until the Lease is given back, so that the next holder need not wait for its end.
+async fn given_back(leadership: Option<Leadership>) {
+    if let Some(mut leadership) = leadership {
+        let _ = tokio::time::timeout(GIVE_BACK, leadership.term()).await;
     }
 }
 

@@ -23,6 +23,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("apiserver", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
+    ("kubernetes_tracking", &["curl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
     ("door", &["curl"]),

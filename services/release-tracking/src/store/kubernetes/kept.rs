@@ -76,10 +76,17 @@ impl Entry {
         Kept { metadata: ObjectMeta { name, ..ObjectMeta::default() }, entry: Ok(self.into()) }
     }
 
-    /// The merge patch that makes the stored object say what this entry says, if it is still the same version.
+    /// The merge patch that makes the stored object say what this entry says, if it is still the same version. What a
+    /// later version has put beside is left alone.
     pub(super) fn patch(&self) -> Value {
+        let mut status = json!(self.status());
+        if let Some(fields) = status.as_object_mut() {
+            for name in ReleaseStatus::OPTIONAL {
+                fields.entry(name).or_insert(Value::Null);
+            }
+        }
         let version = self.version.as_ref().map(Version::as_str);
-        json!({ "metadata": { "resourceVersion": version }, "status": self.status() })
+        json!({ "metadata": { "resourceVersion": version }, "status": status })
     }
 
     fn spec(&self) -> ReleaseSpec {
@@ -229,20 +236,15 @@ fn record(release: Release, status: ReleaseStatus) -> Record {
 }
 
 impl Serialize for Kept {
-    /// As it is made. What is unknown is left out: a null would be refused.
+    /// As it is made.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::Error;
-        let entry = self.entry.as_ref().map_err(S::Error::custom)?;
-        let mut status = serde_json::to_value(entry.status()).map_err(S::Error::custom)?;
-        if let Some(fields) = status.as_object_mut() {
-            fields.retain(|_, value| !value.is_null());
-        }
+        let entry = self.entry.as_ref().map_err(serde::ser::Error::custom)?;
         let object = json!({
             "apiVersion": Self::api_version(&()),
             "kind": Self::kind(&()),
             "metadata": self.metadata,
             "spec": entry.spec(),
-            "status": status,
+            "status": entry.status(),
         });
         object.serialize(serializer)
     }

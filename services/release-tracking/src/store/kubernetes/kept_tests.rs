@@ -180,3 +180,21 @@ fn versions_are_compared_as_numbers_or_not_at_all() {
     assert!(!version("9").is_before(&version("9")));
     assert!(!version("a").is_before(&version("b")) && !version("9").is_before(&version("b")));
 }
+
+#[test]
+fn the_definition_demands_what_every_record_has_and_nothing_else() {
+    let crd = serde_json::to_value(super::super::crd()).unwrap();
+    let version = &crd["spec"]["versions"][0];
+    assert_eq!(version["subresources"], Value::Null);
+    let schema = &version["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(schema["spec"]["required"], json!(["app", "appNamespace", "cluster", "env"]));
+    let status = ["createdAt", "maker", "observations", "schema", "state", "updatedAt"];
+    assert_eq!(schema["status"]["required"], json!(status));
+    let optional = schema["status"]["properties"].as_object().unwrap().keys();
+    let optional: Vec<_> = optional.filter(|name| !status.contains(&name.as_str())).collect();
+    let mut listed = ReleaseStatus::OPTIONAL;
+    listed.sort_unstable();
+    assert_eq!(optional, listed);
+    assert!(!crd.to_string().contains("\"default\""), "{crd}");
+    assert_eq!(crd["spec"]["group"], transponder_kubernetes::GROUP);
+}

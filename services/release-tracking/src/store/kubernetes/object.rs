@@ -65,21 +65,20 @@ pub(crate) struct ReleaseSpec {
     #[schemars(schema_with = "name")]
     pub(super) cluster: String,
     /// The flow's correlator.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "identity")]
     pub(super) chain_id: Option<String>,
     /// Revision of the app's own repository, where there is no chain id.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "identity")]
     pub(super) git_revision: Option<String>,
     /// The event itself, where there is neither.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "identity")]
     pub(super) event_id: Option<String>,
 }
 
-/// What is known of it. Every field is written each time, an unknown one as null: a merge patch then removes it, and
-/// leaves alone what a later version has put beside.
+/// What is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReleaseStatus {
@@ -92,46 +91,58 @@ pub(crate) struct ReleaseStatus {
     /// In whose room it is.
     pub(super) maker: MadeBy,
     /// Revision of the app's own repository, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "text")]
     pub(super) git_revision: Option<String>,
     /// URL of the pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "url")]
     pub(super) pr_url: Option<String>,
     /// Creation of the pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) pr_created_at: Option<Timestamp>,
     /// Merge of the pull request, as it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) merged_at: Option<Timestamp>,
     /// The same, at most the time at which it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) merge_known_at: Option<Timestamp>,
     /// Close of the pull request without a merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) closed_at: Option<Timestamp>,
     /// The PreSync that finished last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "report")]
     pub(super) sync: Option<Report>,
     /// The outcome that finished last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "report")]
     pub(super) outcome: Option<Report>,
     /// The last observations, oldest first, to know a repeated one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = RECENT))]
     pub(super) recent: Vec<Observed>,
     /// Number of observations.
     #[schemars(schema_with = "count")]
     pub(super) observations: u32,
     /// When the first observation was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) first_observed_at: Option<Timestamp>,
     /// When the last observation was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) last_observed_at: Option<Timestamp>,
     /// When the cluster last reported of it, by the edge's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub(super) reported_at: Option<Timestamp>,
     /// What others have put on it: silence, or a later release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "mark")]
     pub(super) mark: Option<Mark>,
     /// When the record was made.
@@ -140,6 +151,25 @@ pub(crate) struct ReleaseStatus {
     /// When the record was last changed.
     #[schemars(schema_with = "time")]
     pub(super) updated_at: Timestamp,
+}
+
+impl ReleaseStatus {
+    /// The fields that may be missing. A merge patch that is to take one away says so.
+    pub(super) const OPTIONAL: [&str; 13] = [
+        "gitRevision",
+        "prUrl",
+        "prCreatedAt",
+        "mergedAt",
+        "mergeKnownAt",
+        "closedAt",
+        "sync",
+        "outcome",
+        "firstObservedAt",
+        "lastObservedAt",
+        "reportedAt",
+        "mark",
+        "recent",
+    ];
 }
 
 /// Who made a record.
@@ -200,7 +230,7 @@ impl From<Report> for Seen {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Observed {
     /// Key of the event, unless only a Task told of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "event")]
     event: Option<EventKey>,
     /// What was reported.
