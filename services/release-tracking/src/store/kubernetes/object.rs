@@ -33,15 +33,15 @@ pub(super) const SCHEMA: u32 = 1;
     selectable = ".status.gitRevision",
     selectable = ".status.prUrl",
     selectable = ".status.state",
-    printcolumn(name = "App", type_ = "string", json_path = ".spec.app"),
-    printcolumn(name = "Env", type_ = "string", json_path = ".spec.env"),
-    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.cluster"),
-    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
-    printcolumn(name = "PR", type_ = "string", json_path = ".status.prUrl"),
-    printcolumn(name = "Last seen", type_ = "date", json_path = ".status.lastObservedAt"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "App namespace", type_ = "string", json_path = ".spec.appNamespace", priority = 1),
-    printcolumn(name = "Chain id", type_ = "string", json_path = ".spec.chainId", priority = 1)
+    printcolumn = r#"{ "name": "App", "type": "string", "jsonPath": ".spec.app" }"#,
+    printcolumn = r#"{ "name": "Env", "type": "string", "jsonPath": ".spec.env" }"#,
+    printcolumn = r#"{ "name": "Cluster", "type": "string", "jsonPath": ".spec.cluster" }"#,
+    printcolumn = r#"{ "name": "State", "type": "string", "jsonPath": ".status.state" }"#,
+    printcolumn = r#"{ "name": "PR", "type": "string", "jsonPath": ".status.prUrl" }"#,
+    printcolumn = r#"{ "name": "Last seen", "type": "date", "jsonPath": ".status.lastObservedAt" }"#,
+    printcolumn = r#"{ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" }"#,
+    printcolumn = r#"{ "name": "App namespace", "type": "string", "jsonPath": ".spec.appNamespace", "priority": 1 }"#,
+    printcolumn = r#"{ "name": "Chain id", "type": "string", "jsonPath": ".spec.chainId", "priority": 1 }"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [

@@ -31,12 +31,8 @@ enum Known {
     Fresh(Option<Entry>),
 }
 
-/// What a try came to.
-enum Tried {
-    Done(Changed, Option<Timestamp>),
-    /// It must be read, and decided again.
-    Stale,
-}
+/// What came of a change, and when what it supersedes was overtaken. `None`: it must be read, and decided again.
+type Tried = Option<(Changed, Option<Timestamp>)>;
 
 impl KubernetesStore {
     /// Changes one record, and what follows from it for its stream.
@@ -65,8 +61,8 @@ impl KubernetesStore {
                 pause(again).await;
             }
             match self.try_once(change, known).await? {
-                Tried::Done(changed, supersedes) => return Ok((changed, supersedes)),
-                Tried::Stale => known = Known::Fresh(self.read(key).await?),
+                Some(done) => return Ok(done),
+                None => known = Known::Fresh(self.read(key).await?),
             }
         }
         Err(too_busy(key).into())
@@ -77,9 +73,9 @@ impl KubernetesStore {
             Known::Copy(entry) => (entry, false),
             Known::Fresh(entry) => (entry, true),
         };
-        let done = |record, moves, supersedes| Ok(Tried::Done(Changed { record, moves }, supersedes));
+        let done = |record, moves, supersedes| Ok(Some((Changed { record, moves }, supersedes)));
         let Some(decision) = change.decide(entry.as_ref().map(|entry| entry.record.clone())) else {
-            return if fresh { done(None, Vec::new(), None) } else { Ok(Tried::Stale) };
+            return if fresh { done(None, Vec::new(), None) } else { Ok(None) };
         };
         if !decision.changed {
             // What a Task merely looked at may be as old as a watch is slow. What it or the edge told may not: it would
@@ -90,7 +86,7 @@ impl KubernetesStore {
                 What::Put(_) => false,
             };
             let believed = fresh || (looks && self.is_live()?);
-            return if believed { done(Some(decision.record), Vec::new(), None) } else { Ok(Tried::Stale) };
+            return if believed { done(Some(decision.record), Vec::new(), None) } else { Ok(None) };
         }
         if let Some(newer) = entry.as_ref().filter(|entry| entry.is_newer()) {
             return Err(too_new(newer).into());
@@ -103,7 +99,7 @@ impl KubernetesStore {
                 let moves = moved.then_some(Move { from: decision.before, to }).into_iter().collect();
                 done(Some(decision.record), moves, decision.supersedes)
             }
-            Err(Refusal::Stale) => Ok(Tried::Stale),
+            Err(Refusal::Stale) => Ok(None),
             Err(Refusal::Final(error)) => Err(error),
         }
     }
