@@ -282,6 +282,56 @@ async fn an_object_of_somebody_elses_making_is_nobody_elses_trouble() {
     ground.asked(&server);
 }
 
+/// What an app's chart gives, for as long as there are older records.
+const OLDER: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: release-tracking-older, namespace: app-shop-cicd }
+data: { prUrl: 'https://git.example/older', prCreatedAt: '2026-09-14T10:00:00Z' }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: { name: older-tracking-records, namespace: app-shop-cicd }
+rules: [{ apiGroups: [''], resources: [configmaps], verbs: [get] }]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: older-tracking-records, namespace: app-shop-cicd }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: older-tracking-records }
+subjects: [{ kind: ServiceAccount, name: transponder-release-tracking, namespace: older }]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_older_tasks_wrote_is_found_and_that_it_may_not_be_read_is_no_absence() {
+    let server = shared().await;
+    let mut ground = Ground::new(&server, "older").await;
+    ground.mesh.set("release_tracking.older_records", "[\"app-shop-*\"]");
+    let a = ground.start("a").await;
+    let observed = observation(release("older"), Phase::Syncing, -5);
+    let refused = a.try_observe(observed.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    server.kubectl(["create", "namespace", "app-shop-cicd"]).await.success();
+    server.apply(OLDER).await;
+
+    // A Task that knows no more than its flow.
+    let flow = v1::Release { chain_id: "older-flow".into(), ..Default::default() };
+    let missing = || a.task.resolve(flow.clone());
+    assert_eq!(insist("it may be read", SHORT, missing).await.reason, "unknown");
+    // The edge asks again, and what was noted before is not noted twice.
+    let record = insist("it is observed", SHORT, || a.try_observe(observed.clone())).await.record.unwrap();
+    assert_eq!((record.pr_url.as_str(), record.observations), ("https://git.example/older", 1));
+    assert_eq!(record.pr_created_at.map(|at| at.seconds), Some(1_789_380_000));
+    let older = v1::Release { env: "staging".into(), ..release("older") };
+    let answer = a.task.resolve(older).await.unwrap();
+    let (found, known) = (answer.found, answer.record.unwrap());
+    assert!(found);
+    assert_eq!((known.pr_url, known.pr_created_at), (record.pr_url, record.pr_created_at));
+    // It is a record now, and asked for no more.
+    server.kubectl(["delete", "configmap", "release-tracking-older", "-n", "app-shop-cicd"]).await.success();
+    let kept = a.task.resolve(release("older")).await.unwrap().record.unwrap();
+    assert_eq!(kept.pr_created_at, record.pr_created_at);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_starts_without_its_definition_and_goes_on_after_the_api_server_was_away() {
     let mut server = ApiServer::start().await;

@@ -23,6 +23,7 @@ use transponder_store::{DataDirectory, Health};
 use crate::{
     Config, Error,
     metrics::{Counting, Metrics},
+    older::OlderRecords,
     operator::Desk,
     service::Service,
     store::{Store, kubernetes::KubernetesStore, sqlite::SqliteStore},
@@ -85,6 +86,13 @@ impl App {
                 (Place::Kubernetes(store.clone(), access.clone()), store, health, Counting::InTurn)
             }
         };
+        let older = match kubernetes.filter(|_| !config.older_records.is_empty()) {
+            Some(access) => Some(Arc::new(OlderRecords::new(access, config.older_records()?))),
+            None => None,
+        };
+        if older.is_none() && !config.older_records.is_empty() {
+            tracing::warn!("release_tracking.older_records are read with store.kind = \"kubernetes\" alone");
+        }
         let metrics = Metrics::register(context, config.max_cluster_labels, counting);
         if let Place::Directory(_) = place {
             metrics.count(&store.tally().await?);
@@ -98,6 +106,7 @@ impl App {
             metrics: Arc::new(metrics),
             clock: context.clock.clone(),
             no_room: Arc::new(Outage::new("finding room for a new record")),
+            older,
         };
         let sweeper = Sweeper::new(tracker.clone(), &config);
         let shutdown = context.shutdown.clone();

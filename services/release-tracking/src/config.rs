@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use transponder_runtime::config::{BadValue, check, duration};
 
@@ -36,6 +37,9 @@ pub struct Config {
     pub max_records: u64,
     /// Most clusters that have a metric series of their own; the others share `other`.
     pub max_cluster_labels: usize,
+    /// App namespaces, as globs, in which older Tasks have left ConfigMaps `release-tracking-<chain id>`. Only with the
+    /// Kubernetes store, which must be allowed to get ConfigMaps there.
+    pub older_records: Vec<String>,
 }
 
 impl Default for Config {
@@ -52,6 +56,7 @@ impl Default for Config {
             max_records_per_cluster: 1_000_000,
             max_records: 2_000_000,
             max_cluster_labels: 1_000,
+            older_records: Vec::new(),
         }
     }
 }
@@ -64,6 +69,18 @@ impl Config {
             cluster: self.max_records_per_cluster,
             store: self.max_records,
         }
+    }
+
+    /// The app namespaces in which there may be older records.
+    pub(crate) fn older_records(&self) -> Result<GlobSet, BadValue> {
+        let wrong = |glob: &str, error: globset::Error| {
+            BadValue::new("release_tracking.older_records", glob, format!("is no glob: {error}"))
+        };
+        let mut set = GlobSetBuilder::new();
+        for glob in &self.older_records {
+            set.add(GlobBuilder::new(glob).build().map_err(|e| wrong(glob, e))?);
+        }
+        set.build().map_err(|e| wrong(&self.older_records.join(" "), e))
     }
 
     /// Refuses values that would make the service do nothing, or nothing else.
@@ -84,7 +101,8 @@ impl Config {
         let per_app_namespace = self.max_records_per_app_namespace;
         check::above_zero("release_tracking.max_records_per_app_namespace", per_app_namespace)?;
         check::above_zero("release_tracking.max_records_per_cluster", self.max_records_per_cluster)?;
-        check::above_zero("release_tracking.max_records", self.max_records)
+        check::above_zero("release_tracking.max_records", self.max_records)?;
+        self.older_records().map(drop)
     }
 }
 
@@ -99,5 +117,7 @@ mod tests {
         assert_eq!(config.check().unwrap_err().key, "release_tracking.silence");
         let config = Config { data_directory: PathBuf::new(), ..Config::default() };
         assert_eq!(config.check().unwrap_err().key, "release_tracking.data_directory");
+        let config = Config { older_records: vec!["app-[".into()], ..Config::default() };
+        assert_eq!(config.check().unwrap_err().key, "release_tracking.older_records");
     }
 }

@@ -17,6 +17,7 @@ pub mod change;
 pub mod config;
 pub mod error;
 mod metrics;
+mod older;
 mod operator;
 pub mod page;
 pub mod record;

@@ -125,6 +125,21 @@ pub struct PullRequest {
     pub closed_at: Option<Timestamp>,
 }
 
+impl PullRequest {
+    /// Longest address, in characters.
+    pub const MAX_ADDRESS: usize = 2048;
+
+    /// Whether a text is the address of a pull request: an http or https URL.
+    #[must_use]
+    pub fn is_address(text: &str) -> bool {
+        // The parser would quietly drop them, and what is kept is the text.
+        let blank = text.chars().any(|c| c.is_whitespace() || c.is_control());
+        let fits =
+            url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        !blank && fits && text.chars().count() <= Self::MAX_ADDRESS
+    }
+}
+
 /// What became of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noted {

@@ -10,6 +10,7 @@ use transponder_runtime::{Clock, Fault, outage::Outage};
 use crate::{
     change::{Change, Unknown, What},
     metrics::Metrics,
+    older::OlderRecords,
     record::{Observation, PullRequest, Record},
     store::{self, Changed, Cursor, Filter, Report, Store, Wanted},
 };
@@ -22,6 +23,8 @@ pub(crate) struct Tracker {
     pub(crate) clock: Arc<dyn Clock>,
     /// Whoever finds no room tries again every minute, each release by itself.
     pub(crate) no_room: Arc<Outage>,
+    /// What older Tasks wrote, where there may be any.
+    pub(crate) older: Option<Arc<OlderRecords>>,
 }
 
 /// A release as far as a caller names it.
@@ -72,6 +75,8 @@ pub(crate) enum Resolved {
     Unknown,
     /// Several records.
     Ambiguous,
+    /// No record of ours, but what an older Task wrote of the flow's pull request.
+    Older(AppNamespace, String, PullRequest),
 }
 
 /// What a Task saw of a release.
@@ -123,7 +128,38 @@ impl Tracker {
         let unknown = Change::unknown_for(&release.id, observation.phase);
         self.note_report(&release.stream.cluster, observation.received_at);
         let changed = self.change(release, git_revision, What::Observed(observation), unknown).await?;
-        Ok(changed.record)
+        match changed.record {
+            Some(record) => Ok(Some(self.with_older(record).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes over what an older Task wrote of the pull request, where nobody has told when it was created. The record has
+    /// it from then on.
+    async fn with_older(&self, record: Record) -> Result<Record, store::Error> {
+        let (Some(older), None, ReleaseId::ChainId(chain_id)) =
+            (&self.older, record.pr_created_at, &record.release.id)
+        else {
+            return Ok(record);
+        };
+        let Some(told) = older.find(&record.release.stream.app_namespace, chain_id).await? else {
+            return Ok(record);
+        };
+        let release = record.release.clone();
+        let changed = self.change(release, String::new(), What::Put(told), Unknown::Leave).await?;
+        Ok(changed.record.unwrap_or(record))
+    }
+
+    /// What an older Task wrote of a flow of which there is no record.
+    async fn older(&self, named: &Named) -> Result<Resolved, store::Error> {
+        let (Some(older), Some(app_namespace), Some(ReleaseId::ChainId(chain_id))) =
+            (&self.older, &named.app_namespace, &named.id)
+        else {
+            return Ok(Resolved::Unknown);
+        };
+        let told = older.find(app_namespace, chain_id).await?;
+        Ok(told
+            .map_or(Resolved::Unknown, |told| Resolved::Older(app_namespace.clone(), chain_id.clone(), told)))
     }
 
     /// Notes that a cluster reported something that belongs to no release.
@@ -146,11 +182,12 @@ impl Tracker {
             return Ok(Resolved::Blank);
         }
         let record = match self.look_up(&named).await? {
-            Resolved::Found(record) => record,
+            Resolved::Found(record) => self.with_older(*record).await?,
+            Resolved::Unknown => return Ok(self.older(&named).await?),
             other => return Ok(other),
         };
         let Some(Sight { phase, finished_at }) = sight else {
-            return Ok(Resolved::Found(record));
+            return Ok(Resolved::Found(record.into()));
         };
         let observation = Observation { event: None, phase, finished_at, received_at: self.clock.wall() };
         let changed = self

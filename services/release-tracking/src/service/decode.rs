@@ -15,8 +15,6 @@ use crate::{
     tracker::{Named, Sight},
 };
 
-/// Longest URL of a pull request.
-const MAX_URL: usize = 2048;
 /// Records of a page when nothing else is asked for.
 const PAGE: u32 = 100;
 /// Most records of a page.
@@ -188,14 +186,11 @@ fn pull_request_url(text: &str) -> Result<(), FieldError> {
     if text.is_empty() {
         return Ok(());
     }
-    if text.chars().count() > MAX_URL {
-        return Err(FieldError::new("pr_url", format!("must have at most {MAX_URL} characters")));
+    if text.chars().count() > PullRequest::MAX_ADDRESS {
+        let problem = format!("must have at most {} characters", PullRequest::MAX_ADDRESS);
+        return Err(FieldError::new("pr_url", problem));
     }
-    // The parser would quietly drop them, and what is kept is the text.
-    let blank = text.chars().any(|c| c.is_whitespace() || c.is_control());
-    let fits =
-        url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    if blank || !fits {
+    if !PullRequest::is_address(text) {
         return Err(FieldError::new("pr_url", "must be an http or https URL"));
     }
     Ok(())
@@ -224,7 +219,7 @@ mod tests {
 
     #[test]
     fn only_web_addresses_of_bounded_length_are_pull_requests() {
-        let long = format!("https://git.example/{}", "x".repeat(MAX_URL - 20));
+        let long = format!("https://git.example/{}", "x".repeat(PullRequest::MAX_ADDRESS - 20));
         for good in ["", "http://git.example/1", "https://git.example/a/b/pulls/7?x=1#y", &long] {
             assert_eq!(pull_request_url(good), Ok(()), "{good}");
         }

@@ -17,6 +17,20 @@ pub(super) fn resolved(resolved: Resolved) -> v1::ResolveResponse {
         Resolved::Blank => absent("blank"),
         Resolved::Unknown => absent("unknown"),
         Resolved::Ambiguous => absent("ambiguous"),
+        Resolved::Older(app_namespace, chain_id, told) => v1::ResolveResponse {
+            found: true,
+            reason: String::new(),
+            record: Some(v1::ReleaseRecord {
+                release: Some(v1::Release {
+                    app_namespace: app_namespace.into(),
+                    chain_id,
+                    ..Default::default()
+                }),
+                pr_url: told.url,
+                pr_created_at: told.created_at.map(to_proto_time),
+                ..Default::default()
+            }),
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use transponder_core::{ClusterName, Maker, ReleaseId, ReleaseKey, Stream, Timestamp};
+use transponder_core::{ClusterName, Maker, ReleaseId, ReleaseKey, Stream, StreamKey, Timestamp};
 use transponder_kubernetes::{ApiError, watch::News};
 
 use super::kept::{Entry, Kept, Version};
@@ -35,6 +35,9 @@ struct Inner {
     /// Names of objects that cannot be read, with what was said of them in the log.
     broken: HashMap<String, String>,
     rooms: HashMap<Owner, u64>,
+    /// Of each stream, the releases that an observation of another one would supersede: few, and asked for with each
+    /// release that is first seen.
+    waiting: HashMap<StreamKey, Vec<ReleaseKey>>,
     /// The last report of each cluster, from the records and from what this replica heard.
     reports: HashMap<ClusterName, Timestamp>,
 }
@@ -46,6 +49,7 @@ impl Default for Inner {
             entries: HashMap::new(),
             broken: HashMap::new(),
             rooms: HashMap::new(),
+            waiting: HashMap::new(),
             reports: HashMap::new(),
         }
     }
@@ -105,6 +109,13 @@ impl Cache {
         self.lock().entries.values().map(|entry| &**entry).filter_map(pick).collect()
     }
 
+    /// What waits in a stream.
+    pub(super) fn waiting(&self, stream: &Stream) -> Vec<Entry> {
+        let inner = self.lock();
+        let keys = inner.waiting.get(&stream.key()).into_iter().flatten();
+        keys.filter_map(|key| inner.entries.get(key)).map(|entry| (**entry).clone()).collect()
+    }
+
     /// Records that match, at most `limit`.
     pub(super) fn find(&self, wanted: &Wanted, limit: usize) -> Vec<Record> {
         let inner = self.lock();
@@ -159,6 +170,7 @@ impl Inner {
         let mut gone = std::mem::take(&mut self.entries);
         let broken = std::mem::take(&mut self.broken);
         self.rooms.clear();
+        self.waiting.clear();
         self.entries.reserve(all.len());
         for kept in all {
             // What was written since the list was made is newer than the list.
@@ -216,7 +228,11 @@ impl Inner {
         for owner in rooms(&entry.record.release.stream, entry.maker) {
             *self.rooms.entry(owner).or_default() += 1;
         }
-        self.entries.insert(entry.key(), entry);
+        let key = entry.key();
+        if entry.record.state().can_be_superseded() {
+            self.waiting.entry(entry.record.release.stream.key()).or_default().push(key);
+        }
+        self.entries.insert(key, entry);
     }
 
     /// Takes a record out, unless what is here is newer than what is gone.
@@ -231,6 +247,13 @@ impl Inner {
                 if *count == 0 {
                     self.rooms.remove(&owner);
                 }
+            }
+        }
+        let stream = entry.record.release.stream.key();
+        if let Some(waiting) = self.waiting.get_mut(&stream) {
+            waiting.retain(|waits| waits != key);
+            if waiting.is_empty() {
+                self.waiting.remove(&stream);
             }
         }
     }

@@ -130,3 +130,26 @@ fn an_incomplete_key_means_every_record_that_has_what_it_says() {
         assert!(!matches(&other, &record), "{other:?}");
     }
 }
+
+#[test]
+fn what_waits_in_a_stream_is_known_until_it_waits_no_more() {
+    let cache = Cache::default();
+    let stream = release("x").stream;
+    let waiting = |phase, version: u64| {
+        let mut kept = kept("a", version, Maker::Platform);
+        let entry = kept.entry.as_mut().unwrap();
+        entry.record = Record::new(release("a"), at(0));
+        entry.record.observe(&observed(1, phase, 5, 5), "", at(5));
+        kept
+    };
+    cache.tell(News::All(vec![waiting(Phase::Syncing, 1), kept("done", 2, Maker::Platform)]));
+    let ids = |entries: Vec<Entry>| entries.iter().map(Entry::key).collect::<Vec<_>>();
+    assert_eq!(ids(cache.waiting(&stream)), [release("a").key()]);
+    cache.keep(waiting(Phase::Syncing, 3));
+    assert_eq!(ids(cache.waiting(&stream)), [release("a").key()]);
+    cache.keep(waiting(Phase::Failed, 4));
+    assert_eq!(ids(cache.waiting(&stream)), []);
+    cache.tell(News::All(vec![waiting(Phase::Syncing, 5)]));
+    cache.tell(News::All(Vec::new()));
+    assert_eq!(ids(cache.waiting(&stream)), []);
+}

@@ -28,11 +28,10 @@ impl KubernetesStore {
     /// Marks what the first observation of a release, received at `at`, supersedes. The observation is on record and its
     /// caller is answered, so what fails here is left to the sweeper.
     pub(super) async fn supersede(&self, release: &Release, at: Timestamp, now: Timestamp) -> Vec<Move> {
-        let mut rivals = self.cache.pick(|entry| {
-            let rival = &entry.record.release;
-            let other = rival.stream == release.stream && rival.id != release.id;
-            (other && entry.record.clone().supersede(at, now)).then(|| entry.key())
-        });
+        let waiting = self.cache.waiting(&release.stream).into_iter();
+        let others = waiting.filter(|entry| entry.record.release.id != release.id);
+        let due = others.filter(|entry| entry.record.last_sign().is_some_and(|sign| sign < at));
+        let mut rivals: Vec<ReleaseKey> = due.map(|entry| entry.key()).collect();
         rivals.truncate(RIVALS);
         self.mark(rivals.into_iter().map(|key| (key, at)).collect(), now).await
     }
