@@ -3,6 +3,8 @@
 
 #[path = "kubernetes_tracking/ground.rs"]
 mod ground;
+#[path = "kubernetes_tracking/stale.rs"]
+mod stale;
 
 use std::time::Duration;
 

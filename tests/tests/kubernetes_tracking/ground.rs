@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{Arc, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -42,6 +43,8 @@ pub(crate) async fn define(server: &ApiServer) {
 pub(crate) struct Ground {
     pub(crate) mesh: Mesh,
     pub(crate) namespace: &'static str,
+    /// That of the account.
+    pub(crate) kubeconfig: PathBuf,
     _broker: Broker,
 }
 
@@ -55,15 +58,16 @@ impl Ground {
         let file = file.path().display().to_string();
         server.kubectl(["apply", "-n", namespace, "-f", &file]).await.success();
         let token = server.service_account_token(namespace, ACCOUNT, None, Duration::from_secs(3_600)).await;
+        let kubeconfig = server.kubeconfig_for(&token);
         let broker = Broker::start().await;
         let mut mesh = Mesh::new(&broker).await;
         mesh.set("store.kind", "kubernetes");
-        mesh.set("kubernetes.kubeconfig", &server.kubeconfig_for(&token).display().to_string());
+        mesh.set("kubernetes.kubeconfig", &kubeconfig.display().to_string());
         mesh.set("kubernetes.namespace", namespace);
         mesh.set("release_tracking.sweep_interval", "100ms");
         // Nothing of it is used.
         mesh.set("release_tracking.data_directory", "/proc/nowhere");
-        Self { mesh, namespace, _broker: broker }
+        Self { mesh, namespace, kubeconfig, _broker: broker }
     }
 
     /// Starts a replica and waits until it is ready.
