@@ -106,7 +106,11 @@ impl KubernetesStore {
         self.cache.tell(news);
         match (self.cache.standing(), error) {
             (Standing::Unlisted(_), Some(error)) => self.requests.reach().failed(error.into()),
-            (Standing::Lost, _) => self.lost.notify_one(),
+            // Whether that is the API server's trouble or the watch's alone, a try to write tells.
+            (Standing::Lost, Some(error)) => {
+                self.requests.reach().note::<()>(&Err(error));
+                self.lost.notify_one();
+            }
             _ => {}
         }
         // Nobody waits for the next try who need not.
@@ -115,12 +119,16 @@ impl KubernetesStore {
         }
     }
 
+    /// Waits until a watch that was lost has said nothing for long, although the API server answers.
     async fn lost_for_long(&self) {
         loop {
             self.lost.notified().await;
-            tokio::time::sleep(SILENT.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-            if self.cache.standing() == Standing::Lost {
-                return;
+            while self.cache.standing() == Standing::Lost {
+                tokio::time::sleep(SILENT.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+                let answers = self.health().borrow().problem.is_none();
+                if answers && self.cache.standing() == Standing::Lost {
+                    return;
+                }
             }
         }
     }
