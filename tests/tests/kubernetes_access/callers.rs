@@ -80,7 +80,7 @@ async fn a_task_is_known_by_its_token_and_what_cannot_be_right_costs_no_request(
     let _alone = alone().await;
     let server = ApiServer::start().await;
     ground::apply(&server, "token-review.yaml").await;
-    let apart = span(&server, &[]).await;
+    let apart = span(&server, &[("log.filter", "trace")]).await;
     let good = task_token(&server, "pipeline-runner", "transponder").await;
     let (signer, forger) = (Signer::of(&server), Signer::new());
     let claims = token::claims(&good);

@@ -192,3 +192,88 @@ impl State {
         findings.into_vec()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BudgetConfig, HttpConfig};
+
+    fn state(entries: &[(&str, &str)]) -> State {
+        let budgets = Budgets::new(&BudgetConfig::default(), &HttpConfig::default());
+        let mut state = State::new(budgets, "team");
+        state.take(Some(map(entries)));
+        state
+    }
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let entry =
+            |secret| format!(r#"{{"relaySecretName":"{secret}","outcomeRelayURL":"https://r.example"}}"#);
+        entries.iter().map(|(name, secret)| ((*name).to_owned(), entry(secret))).collect()
+    }
+
+    fn tokens(token: &str) -> Tokens {
+        Tokens::read(str::to_owned, |key| Ok((key == "token").then(|| token.as_bytes().to_vec())))
+    }
+
+    fn name(text: &str) -> ClusterName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_secret_is_read_once_at_a_time_and_not_again_while_it_is_fresh() {
+        let mut state = state(&[("a", "s"), ("b", "s")]);
+        let Look::Read { secret, end, .. } = state.look(&name("a")) else { panic!("nothing is to be read") };
+        assert_eq!(secret, "s");
+        assert!(matches!(state.look(&name("a")), Look::Wait(_)));
+        assert!(matches!(state.look(&name("b")), Look::Read { .. }), "each cluster by itself");
+        assert!(matches!(state.look(&name("c")), Look::Unknown));
+        drop(end);
+        assert!(matches!(state.look(&name("a")), Look::Known));
+        let reading = state.clusters.get_mut(&name("a")).unwrap().reading.as_mut().unwrap();
+        reading.since = reading.since.checked_sub(FRESH).unwrap();
+        assert!(matches!(state.look(&name("a")), Look::Read { .. }));
+    }
+
+    #[test]
+    fn what_was_read_of_a_secret_that_is_no_longer_the_clusters_is_dropped() {
+        let mut state = state(&[("a", "old")]);
+        assert!(state.learn(&name("a"), "old", tokens("0123456789abcdef")));
+        assert!(!state.learn(&name("a"), "old", tokens("0123456789abcdef")), "no news");
+        state.take(Some(map(&[("a", "new")])));
+        assert!(state.clusters[&name("a")].tokens.is_none());
+        assert!(!state.learn(&name("a"), "old", tokens("fedcba9876543210")));
+        assert!(!state.learn(&name("b"), "old", tokens("fedcba9876543210")));
+    }
+
+    #[test]
+    fn a_change_of_an_entry_leaves_tokens_and_budget_as_they_are() {
+        let mut state = state(&[("a", "s")]);
+        state.learn(&name("a"), "s", tokens("0123456789abcdef"));
+        let cluster =
+            |state: &State| state.clusters[&name("a")].cluster.clone().unwrap_or_else(|e| panic!("{e}"));
+        let before = cluster(&state);
+        let mut changed = map(&[("a", "s")]);
+        let narrower = r#""relaySecretName":"s","appNamespaces":["app-x"]"#;
+        changed.insert("a".into(), changed["a"].replace(r#""relaySecretName":"s""#, narrower));
+        state.take(Some(changed));
+        let after = cluster(&state);
+        assert!(before.may_report_for(&"app-y".parse().unwrap()));
+        assert!(!after.may_report_for(&"app-y".parse().unwrap()));
+        assert!(Arc::ptr_eq(&before.budget, &after.budget) && after.tokens.is_ok());
+    }
+
+    #[test]
+    fn a_broken_entry_or_name_concerns_itself_alone() {
+        let mut entries = map(&[("a", "s")]);
+        entries.insert("b".into(), "{".into());
+        entries.insert("C_".into(), "{}".into());
+        let mut state = state(&[]);
+        assert!(state.picture().problem.is_some(), "an empty registry is none");
+        state.take(Some(entries));
+        let found: Vec<_> = state.findings().into_iter().map(|finding| finding.cluster).collect();
+        assert_eq!(found, ["C_", "b"]);
+        assert!(state.picture().problem.is_none() && state.picture().clusters[&name("a")].is_ok());
+        state.take(None);
+        assert!(state.picture().problem.unwrap().contains("the chart's value 'clusters'"));
+    }
+}
