@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Balancer, LONG, Mesh, Process, Run, eventually, http, kubernetes::ApiServer, mesh::START, ports, product,
@@ -64,12 +64,12 @@ impl Fleet {
     /// The same without the definitions of the custom resources.
     pub async fn bare(mut mesh: Mesh, server: ApiServer) -> Self {
         server.kubectl(["create", "namespace", NAMESPACE]).await.success();
-        server.apply(&manifests(&["rbac"]).await).await;
+        apply(&server, "rbac").await;
+        server.apply(&registry(&mesh)).await;
         let mut kubeconfigs = BTreeMap::new();
         let mut balancers = BTreeMap::new();
         for (service, _, keys) in SERVICES {
             let account = format!("transponder-{service}");
-            server.kubectl(["create", "serviceaccount", &account, "-n", NAMESPACE]).await;
             let token =
                 server.service_account_token(NAMESPACE, &account, None, Duration::from_hours(2)).await;
             kubeconfigs.insert(service, server.kubeconfig_for(&token));
@@ -85,7 +85,7 @@ impl Fleet {
 
     /// Applies the definitions of the custom resources.
     pub async fn define(&self) {
-        self.server.apply(&manifests(&["crds"]).await).await;
+        apply(&self.server, "crds").await;
         self.server.kubectl(["wait", "--for=condition=Established", "crd", "--all"]).await.success();
     }
 
@@ -252,7 +252,29 @@ impl Fleet {
     }
 }
 
-/// What the product prints.
-async fn manifests(which: &[&str]) -> String {
-    Run::program(product("transponder")).args(["manifests"]).args(which).run().await.success().text()
+/// Applies what the product prints.
+async fn apply(server: &ApiServer, which: &str) {
+    let manifests = Run::program(product("transponder")).args(["manifests", which]).run().await.success();
+    let file = server.folder().join(format!("{which}.yaml"));
+    std::fs::write(&file, manifests.text()).expect("write manifests");
+    server.kubectl(["apply", "-n", NAMESPACE, "-f", &file.display().to_string()]).await.success();
+}
+
+/// The one cluster of the installation, as its chart would register it.
+fn registry(mesh: &Mesh) -> String {
+    let entry = json!({
+        "relaySecretName": "cluster-kind-prod-relay-token",
+        "outcomeRelayURL": "https://relay.example/outcome/kind-prod",
+    });
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "cluster-registry", "namespace": NAMESPACE },
+        "data": { "kind-prod": entry.to_string() },
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "cluster-kind-prod-relay-token", "namespace": NAMESPACE },
+        "stringData": { "token": mesh.token("kind-prod") },
+    });
+    json!({ "apiVersion": "v1", "kind": "List", "items": [map, secret] }).to_string()
 }

@@ -31,9 +31,9 @@ async fn ground() -> Ground {
     Ground { fleet, broker, otlp }
 }
 
-async fn running(edges: usize) -> Ground {
+async fn running(edges: usize, others: usize) -> Ground {
     let mut ground = ground().await;
-    ground.fleet.start_all(edges, 1).await;
+    ground.fleet.start_all(edges, others).await;
     ground
 }
 
@@ -101,7 +101,7 @@ impl Ground {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_an_object_that_reads_as_a_log_and_never_changes() {
     let _alone = alone().await;
-    let ground = running(1).await;
+    let ground = running(1, 1).await;
     let event = TestEvent::new("Succeeded", "chain-ä\u{2028}<&>");
     ground.fleet.mesh.accept(&event).await;
     ground.all_delivered().await;
@@ -130,7 +130,7 @@ async fn an_event_is_an_object_that_reads_as_a_log_and_never_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_event_at_two_edges_is_one_event() {
     let _alone = alone().await;
-    let mut ground = running(2).await;
+    let mut ground = running(2, 1).await;
     let event = TestEvent::new("Succeeded", "twice");
     let mut answers = Vec::new();
     // New connections take turns.
@@ -161,7 +161,7 @@ async fn one_event_at_two_edges_is_one_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_edge_takes_over_from_one_that_dies_hangs_or_leaves_and_nothing_is_lost_or_doubled() {
     let _alone = alone().await;
-    let mut ground = running(3).await;
+    let mut ground = running(3, 2).await;
     let load = Load::start(&ground.fleet.mesh, "kind-prod", 40);
     load.more(100).await;
 
@@ -238,7 +238,7 @@ async fn a_verdict_that_settles_is_settled_by_the_next_holder_as_well() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_is_not_what_its_name_says_is_delivered_by_nobody_and_holds_up_nobody() {
     let _alone = alone().await;
-    let mut ground = running(1).await;
+    let mut ground = running(1, 1).await;
     let event = TestEvent::new("Succeeded", "honest");
     ground.fleet.mesh.accept(&event).await;
     ground.all_delivered().await;
@@ -291,7 +291,7 @@ async fn a_cluster_spends_its_budget_at_all_edges_together() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_and_its_store_die_under_load_and_nothing_acknowledged_is_lost() {
     let _alone = alone().await;
-    let mut ground = running(2).await;
+    let mut ground = running(2, 1).await;
     let load = Load::start(&ground.fleet.mesh, "kind-prod", 40);
     load.more(100).await;
     ground.fleet.server.kill_apiserver();
@@ -356,7 +356,7 @@ async fn what_is_missing_is_named_and_its_coming_is_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_event_is_replayed_by_an_annotation() {
     let _alone = alone().await;
-    let mut ground = running(2).await;
+    let mut ground = running(2, 1).await;
     ground.broker.always(transponder_tests::Behaviour::Answer(transponder_tests::Answer::status(400)));
     let event = TestEvent::new("Succeeded", "refused");
     ground.fleet.mesh.accept(&event).await;

@@ -54,6 +54,8 @@ async fn a_record_lives_with_two_replicas_that_are_called_in_turn() {
     let [object] = &ground.objects(&server).await[..] else { panic!("not one object") };
     assert_eq!(object["spec"]["chainId"], "c=1,x");
     assert_eq!(object["status"]["state"], "succeeded");
+    let raw = "/apis/transponder.dev/v1/namespaces/life/releases";
+    println!("a list of one: {} bytes", server.kubectl(["get", "--raw", raw]).await.success().text().len());
     let table = server.kubectl(["get", "rel", "-n", "life"]).await.success().text();
     println!("{table}");
     for part in ["APP", "LAST SEEN", "shop", "prod", "kind-prod", "succeeded", &url("c-1")] {

@@ -9,8 +9,8 @@
 //! Which objects there are is each service's own business.
 
 mod access;
-mod changes;
 mod cache;
+mod changes;
 mod config;
 mod error;
 pub mod lease;

@@ -183,23 +183,18 @@ mod tests {
 
     #[tokio::test]
     async fn an_edge_whose_delivery_has_died_ends_and_says_so() {
-        let (sender, drained) = oneshot::channel();
-        drop(sender);
-        assert!(matches!(both(pending(), drained).await, Err(Error::Delivery)));
-        let (sender, drained) = oneshot::channel();
-        drop(sender);
-        assert!(matches!(both(ready(()), drained).await, Err(Error::Delivery)));
+        let died = || Box::pin(ready(Err(Error::Delivery)));
+        assert!(matches!(both(pending(), died()).await, Err(Error::Delivery)));
+        assert!(matches!(both(ready(()), died()).await, Err(Error::Delivery)));
     }
 
     #[tokio::test]
     async fn a_stop_waits_for_listener_and_delivery_both() {
-        let (sender, drained) = oneshot::channel();
-        sender.send(()).unwrap();
-        let (over, listening) = oneshot::channel();
+        let (over, listening) = tokio::sync::oneshot::channel();
         let listening = async {
             let _: Result<(), _> = listening.await;
         };
-        let mut waiting = tokio::spawn(both(listening, drained));
+        let mut waiting = tokio::spawn(both(listening, Box::pin(ready(Ok(())))));
         let moment = std::time::Duration::from_millis(50);
         assert!(tokio::time::timeout(moment, &mut waiting).await.is_err());
         over.send(()).unwrap();

@@ -143,11 +143,28 @@ impl Sweeper {
         Ok(())
     }
 
+    /// Finishes what a crash left undone.
+    async fn finish(&self) -> Result<(), store::Error> {
+        while self.right.lasts() {
+            let finished = self.tracker.store.finish(self.clock.wall(), self.batch.silent).await?;
+            if !finished.is_empty() {
+                tracing::info!(
+                    records = finished.len(),
+                    "superseded after the fact: a replica had left it undone"
+                );
+            }
+            if finished.len() < self.batch.silent as usize {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     async fn sweep(&mut self) -> Result<(), store::Error> {
         self.tracker.metrics.count(&self.tracker.store.tally().await?);
         if let Right::Held(_) = self.right {
             self.show_reports().await?;
-            self.tracker.store.finish(self.clock.wall(), REQUESTS.expired).await?;
+            self.finish().await?;
         }
         let Some(now) = self.guard.trusted(self.clock.as_ref()) else {
             if !std::mem::replace(&mut self.stopped, true) {

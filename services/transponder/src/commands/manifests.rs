@@ -22,9 +22,9 @@ pub struct ManifestsArgs {
 pub enum Which {
     /// The definitions of the custom resources.
     Crds,
-    /// The ServiceAccounts, and what each may do.
+    /// The ServiceAccounts, and what each may do: to be applied in the namespace of Transponder.
     Rbac {
-        /// The namespace of Transponder.
+        /// That namespace, which the binding of the one role of the whole cluster names.
         #[arg(long, default_value = NAMESPACE)]
         namespace: String,
     },
@@ -44,14 +44,24 @@ pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What each service may do, as the files in `deploy/kubernetes/rbac` say.
-const RBAC: &[&str] = &[include_str!("../../../../deploy/kubernetes/rbac/edge.yaml")];
+const RBAC: &[&str] = &[
+    include_str!("../../../../deploy/kubernetes/rbac/edge.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/edge-registry.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/forwarder.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/dora-recorder.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/release-tracking.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/outcome-span.yaml"),
+    include_str!("../../../../deploy/kubernetes/rbac/token-review.yaml"),
+];
 
 /// All definitions, as one stream of YAML documents.
 ///
 /// # Errors
 /// When one cannot be written as YAML.
 pub fn crds() -> anyhow::Result<String> {
-    let documents = [transponder_edge::crd()]
+    let definitions =
+        [transponder_edge::crd(), transponder_dora_recorder::crd(), transponder_release_tracking::crd()];
+    let documents = definitions
         .iter()
         .map(|crd| serde_saphyr::to_string(crd).context("a definition cannot be written"))
         .collect::<anyhow::Result<Vec<_>>>()?;

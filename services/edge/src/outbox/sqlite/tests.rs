@@ -237,7 +237,8 @@ async fn bytes_go_first_then_delivered_events_then_dead_ones_and_open_ones_never
     }
     let sweep = async |delivered, bodies, dead| {
         let ago = |hours: i64| at(0) + SignedDuration::from_hours(hours);
-        let before = SweepBefore { delivered: ago(delivered), bodies: ago(bodies), dead: ago(dead) };
+        let before =
+            SweepBefore { now: at(0), delivered: ago(delivered), bodies: ago(bodies), dead: ago(dead) };
         while outbox.sweep(before).await.unwrap() > 0 {}
     };
     let bodies = async || {

@@ -166,21 +166,17 @@ impl Cache {
 }
 
 impl Inner {
+    /// A list is the truth, even where it is older than what was written here: an etcd that was restored has lost that. A
+    /// write that came after the list comes again with the watch that begins there.
     fn replace(&mut self, all: Vec<Kept>) {
-        let mut gone = std::mem::take(&mut self.entries);
-        let broken = std::mem::take(&mut self.broken);
+        self.entries.clear();
         self.rooms.clear();
         self.waiting.clear();
         self.entries.reserve(all.len());
+        let broken = std::mem::take(&mut self.broken);
         for kept in all {
-            // What was written since the list was made is newer than the list.
-            if let Ok(entry) = &kept.entry
-                && let Some(known) = gone.remove(&entry.key())
-            {
-                self.insert(known);
-            }
-            if let Some(said) = broken.get(kept.name()) {
-                self.broken.insert(kept.name().to_owned(), said.clone());
+            if let Some((name, said)) = broken.get_key_value(kept.name()) {
+                self.broken.insert(name.clone(), said.clone());
             }
             self.keep(kept);
         }

@@ -7,7 +7,7 @@
 //! - a change that the copy says is none is believed only of a Task's mere look: what was told is on record, or written.
 //!
 //! One observation supersedes other records, each an object of its own. It is written first, so that a crash leaves
-//! records that are not superseded yet, and [`overdue`] finds them by their times.
+//! records that are not superseded yet, and the sweeper finds them by their times.
 
 mod cache;
 mod kept;
