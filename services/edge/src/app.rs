@@ -41,12 +41,15 @@ impl App {
     /// # Errors
     /// Names what cannot be used.
     pub async fn build(
-        config: Config,
+        mut config: Config,
         mesh: &MeshConfig,
         kubernetes: Option<&Access>,
         context: &Context,
     ) -> Result<Self, Error> {
         config.check()?;
+        if kubernetes.is_some() {
+            config.budget = config.budget.on_kubernetes();
+        }
         let metrics = Metrics::register(context);
         let identity = MeshIdentity::load(ServiceName::Edge, mesh, context)?;
         let peers = Peers::new(&config.peers, &config.delivery, &identity, &context.tracer)?;

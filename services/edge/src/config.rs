@@ -141,6 +141,18 @@ pub struct BudgetConfig {
 }
 
 impl BudgetConfig {
+    /// With what fits etcd where nothing else was asked for.
+    pub(crate) fn on_kubernetes(mut self) -> Self {
+        let usual = Self::default();
+        if self.undelivered_bytes == usual.undelivered_bytes {
+            self.undelivered_bytes = ByteSize::mib(32);
+        }
+        if self.store_bytes == usual.store_bytes {
+            self.store_bytes = ByteSize::mib(512);
+        }
+        self
+    }
+
     fn check(&self, body_limit: ByteSize) -> Result<(), BadValue> {
         check::above_zero("edge.budget.rate", self.rate.into())?;
         check::above_zero("edge.budget.burst", self.burst.into())?;

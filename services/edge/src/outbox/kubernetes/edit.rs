@@ -6,7 +6,7 @@ use transponder_core::{EventKey, Target, TargetState, Timestamp, settle::Verdict
 
 use super::{
     super::{Detail, TargetStatus},
-    object::{Status, statuses},
+    object::{Standing, Status, statuses},
     resource::Ended,
 };
 
@@ -129,12 +129,13 @@ impl Status {
         let mut verdict = verdict.clone();
         let mut rests: Vec<_> = rests_on.to_vec();
         // A verdict of the same event that DORA has not taken yet becomes part of this one.
-        if let Some((_, before, on)) = self.targets.iter().find(|(target, ..)| *target == Target::Dora)
-            && let Detail::Verdict { verdict: earlier, .. } = &before.detail
-            && !before.state.is_final()
+        if let Some(before) = self.targets.iter().find(|one| one.target == Target::Dora)
+            && let Detail::Verdict { verdict: earlier, .. } = &before.status.detail
+            && !before.status.state.is_final()
         {
             verdict.first_finished_at = verdict.first_finished_at.min(earlier.first_finished_at);
-            rests.extend(on.iter().filter(|(event, _)| !rests_on.iter().any(|(other, _)| other == event)));
+            let others = before.rests_on.iter();
+            rests.extend(others.filter(|(event, _)| !rests_on.iter().any(|(other, _)| other == event)));
         }
         let mut status = TargetStatus::new(TargetState::Stored, at);
         status.detail = Detail::Verdict { order, verdict: verdict.clone() };
@@ -163,7 +164,7 @@ impl Status {
     fn replay(&mut self, wanted: Option<Target>, asked: &str, at: Timestamp) -> Became {
         self.replayed = Some(asked.to_owned());
         let mut replayed = Vec::new();
-        for (target, status, _) in &mut self.targets {
+        for Standing { target, status, .. } in &mut self.targets {
             if status.state == TargetState::Dead && wanted.is_none_or(|wanted| wanted == *target) {
                 let detail = std::mem::take(&mut status.detail);
                 *status = TargetStatus { detail, ..TargetStatus::new(TargetState::Stored, at) };
@@ -185,7 +186,7 @@ impl Status {
         if self.later.len() > 2 * KEPT - 1 {
             self.later.remove(KEPT - 1);
         }
-        for (target, status, _) in &mut self.targets {
+        for Standing { target, status, .. } in &mut self.targets {
             if status.state.is_final() {
                 match target {
                     Target::Dora => status.state = TargetState::Waiting,
@@ -199,16 +200,16 @@ impl Status {
 
     /// Notes how a target stands; what its verdict rests on stays unless something else is said.
     fn set(&mut self, target: Target, status: TargetStatus, rests_on: Option<Vec<(EventKey, u32)>>) {
-        match self.targets.iter_mut().find(|(known, ..)| *known == target) {
-            Some((_, stored, on)) => {
-                *stored = status;
+        match self.targets.iter_mut().find(|one| one.target == target) {
+            Some(one) => {
+                one.status = status;
                 if let Some(rests_on) = rests_on {
-                    *on = rests_on;
+                    one.rests_on = rests_on;
                 }
             }
             None => {
-                self.targets.push((target, status, rests_on.unwrap_or_default()));
-                self.targets.sort_by_key(|(target, ..)| *target);
+                self.targets.push(Standing { target, status, rests_on: rests_on.unwrap_or_default() });
+                self.targets.sort_by_key(|one| one.target);
             }
         }
     }

@@ -16,6 +16,8 @@ mod picture;
 mod read;
 mod resource;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -113,8 +113,8 @@ pub(super) struct Outcome {
 pub(super) struct Status {
     pub ended: Option<super::resource::Ended>,
     pub forget_after: Option<String>,
-    /// Of each target that is not as it began, the other events that its verdict rests on among it.
-    pub targets: Vec<(Target, TargetStatus, Vec<(EventKey, u32)>)>,
+    /// Of each target that is not as it began.
+    pub targets: Vec<Standing>,
     /// After the first, by number.
     pub later: Vec<(u32, Timestamp, Timestamp)>,
     pub observed: u32,
@@ -122,6 +122,15 @@ pub(super) struct Status {
     pub settled: u32,
     /// The last annotation that asked for a replay and was followed.
     pub replayed: Option<String>,
+}
+
+/// How far an event is with one target.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Standing {
+    pub target: Target,
+    pub status: TargetStatus,
+    /// The other events that its verdict rests on, each with the last observation of it.
+    pub rests_on: Vec<(EventKey, u32)>,
 }
 
 impl Outcome {
@@ -281,7 +290,7 @@ pub(super) fn statuses(
 
 impl Status {
     pub(super) fn of(&self, target: Target) -> Option<&TargetStatus> {
-        self.targets.iter().find(|(known, ..)| *known == target).map(|(_, status, _)| status)
+        self.targets.iter().find(|one| one.target == target).map(|one| &one.status)
     }
 
     /// Reads the status of an event that reports this, if it reports anything.
@@ -307,15 +316,19 @@ impl Status {
         })
     }
 
+    /// Its dead targets, or this one if it is dead.
+    pub(super) fn dead(&self, wanted: Option<Target>) -> Vec<Target> {
+        let dead = self.targets.iter().filter(|one| one.status.state == TargetState::Dead);
+        dead.map(|one| one.target).filter(|target| wanted.is_none_or(|wanted| wanted == *target)).collect()
+    }
+
     /// The conditions, as they are written.
     pub(super) fn conditions(&self) -> Vec<Condition> {
-        self.targets.iter().map(|(target, status, rests_on)| written(*target, status, rests_on)).collect()
+        self.targets.iter().map(written).collect()
     }
 }
 
-type Read = (Target, TargetStatus, Vec<(EventKey, u32)>);
-
-fn condition(condition: Condition, report: Option<&Report>, key: EventKey) -> Result<Read, String> {
+fn condition(condition: Condition, report: Option<&Report>, key: EventKey) -> Result<Standing, String> {
     let target = word(&condition.target, Target::parse)?;
     let state = word(&condition.reason.to_ascii_lowercase(), TargetState::parse)?;
     let mut rests_on = Vec::new();
@@ -341,7 +354,7 @@ fn condition(condition: Condition, report: Option<&Report>, key: EventKey) -> Re
         error: condition.message,
         detail,
     };
-    Ok((target, status, rests_on))
+    Ok(Standing { target, status, rests_on })
 }
 
 fn verdict(handed: &HandedVerdict, phase: Phase, event: EventKey) -> Result<Verdict, String> {
@@ -371,7 +384,7 @@ fn word_of(kind: AnchorKind) -> &'static str {
     }
 }
 
-fn written(target: Target, status: &TargetStatus, rests_on: &[(EventKey, u32)]) -> Condition {
+fn written(Standing { target, status, rests_on }: &Standing) -> Condition {
     let word = match status.state {
         TargetState::Stored => "Stored",
         TargetState::Waiting => "Waiting",

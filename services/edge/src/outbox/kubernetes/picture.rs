@@ -93,11 +93,9 @@ impl Picture {
         self.order
     }
 
-    /// Takes over an object, unless what is known is as new.
+    /// Takes over an object: its status unless what is known is as new, its observations in any case, since a write of
+    /// our own that met a conflict has brought the version but told nobody of the news.
     pub(super) fn see(&mut self, outcome: &Outcome) -> Seen {
-        if self.known.get(&outcome.key).is_some_and(|known| known.version >= outcome.version) {
-            return Seen::Old;
-        }
         let new = !self.known.contains_key(&outcome.key);
         let sequence = match self.known.get(&outcome.key) {
             Some(known) => known.sequence,
@@ -112,8 +110,10 @@ impl Picture {
             status: Status::default(),
             numbers: Vec::new(),
         });
-        known.version = outcome.version;
-        known.status = outcome.status.clone();
+        if known.version < outcome.version {
+            known.version = outcome.version;
+            known.status = outcome.status.clone();
+        }
         let mut observed = Vec::new();
         for (number, observation) in outcome.observations() {
             if known.numbers.iter().all(|(_, known)| *known != number) {

@@ -144,8 +144,7 @@ pub(super) fn taken(outcome: &Outcome) -> bool {
 fn settled(all: &HashMap<EventKey, Outcome>) -> HashMap<EventKey, u32> {
     let mut settled: HashMap<_, _> =
         all.values().map(|outcome| (outcome.key, outcome.status.settled)).collect();
-    let rests =
-        all.values().flat_map(|outcome| &outcome.status.targets).flat_map(|(_, _, rests_on)| rests_on);
+    let rests = all.values().flat_map(|outcome| &outcome.status.targets).flat_map(|one| &one.rests_on);
     for (event, observation) in rests {
         let known = settled.entry(*event).or_default();
         *known = (*known).max(*observation);

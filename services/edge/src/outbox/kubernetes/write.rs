@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::PostParams;
 use serde_json::json;
-use transponder_core::{EventKey, Target, TargetState, Timestamp};
+use transponder_core::{EventKey, Target, Timestamp};
 use transponder_kubernetes::{Kind, MANAGER};
 use transponder_store::StoreError;
 
@@ -208,13 +208,7 @@ impl KubernetesOutbox {
         asked: &str,
     ) -> Result<Vec<Target>, StoreError> {
         let Some(known) = tenure.picture().get(key).cloned() else { return Ok(Vec::new()) };
-        let dead = |state: TargetState| state == TargetState::Dead;
-        let targets = known
-            .status
-            .targets
-            .iter()
-            .filter(|(t, s, _)| dead(s.state) && target.is_none_or(|wanted| wanted == *t));
-        let targets = targets.map(|(target, ..)| *target).collect();
+        let targets = known.status.dead(target);
         self.edit(tenure, key, Edit::Replay { target, asked: asked.to_owned() }).await?;
         Ok(targets)
     }
@@ -227,10 +221,7 @@ impl KubernetesOutbox {
         at: Timestamp,
     ) -> Result<Option<Replayed>, StoreError> {
         let Some(outcome) = self.get(key).await? else { return Ok(None) };
-        let dead = outcome.status.targets.iter().filter(|(t, status, _)| {
-            status.state == TargetState::Dead && target.is_none_or(|wanted| wanted == *t)
-        });
-        let dead: Vec<Target> = dead.map(|(target, ..)| *target).collect();
+        let dead = outcome.status.dead(target);
         if !dead.is_empty() {
             let wanted = target.map_or("all", Target::as_str);
             let patch = json!({ "metadata": { "annotations": { REPLAY: format!("{at} {wanted}") } } });
