@@ -11,7 +11,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    Balancer, LONG, Mesh, Process, Run, eventually, http, kubernetes::ApiServer, mesh::START, ports, product,
+    Balancer, LONG, Mesh, Process, Run, eventually, http,
+    kubernetes::ApiServer,
+    mesh::{START, client},
+    ports, product,
 };
 
 /// The namespace of everything.
@@ -65,7 +68,7 @@ impl Fleet {
     pub async fn bare(mut mesh: Mesh, server: ApiServer) -> Self {
         server.kubectl(["create", "namespace", NAMESPACE]).await.success();
         apply(&server, "rbac").await;
-        server.apply(&registry(&mesh)).await;
+        server.apply(&registry(&mesh, &["kind-prod"])).await;
         let mut kubeconfigs = BTreeMap::new();
         let mut balancers = BTreeMap::new();
         for (service, _, keys) in SERVICES {
@@ -87,6 +90,37 @@ impl Fleet {
     pub async fn define(&self) {
         apply(&self.server, "crds").await;
         self.server.kubectl(["wait", "--for=condition=Established", "crd", "--all"]).await.success();
+    }
+
+    /// Registers further clusters, as their chart would.
+    pub async fn register(&mut self, clusters: &[String]) {
+        for cluster in clusters {
+            self.mesh.add_cluster(cluster).await;
+        }
+        let mut all = vec!["kind-prod"];
+        all.extend(clusters.iter().map(String::as_str));
+        self.server.apply(&registry(&self.mesh, &all)).await;
+        let names: Vec<_> = all.iter().map(|cluster| secret_name(cluster)).collect();
+        let patch =
+            json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
+        let role = "transponder-edge-registry";
+        let patch = ["patch", "role", role, "-n", NAMESPACE, "--type=json", "-p", &patch];
+        self.server.kubectl(patch).await.success();
+    }
+
+    /// A hand that posts in the name of registered clusters, to whichever edge answers.
+    ///
+    /// # Panics
+    ///
+    /// When one is not registered.
+    #[must_use]
+    pub fn poster(&self, clusters: &[String]) -> Poster {
+        let token = |cluster: &String| (cluster.clone(), self.mesh.token(cluster).to_owned());
+        Poster {
+            client: client(self.mesh.client_tls()),
+            url: self.mesh.url("/outcome/"),
+            tokens: clusters.iter().map(token).collect(),
+        }
     }
 
     /// Starts so many replicas of each and waits until they are ready.
@@ -252,6 +286,31 @@ impl Fleet {
     }
 }
 
+/// Posts without holding on to the fleet.
+pub struct Poster {
+    client: reqwest::Client,
+    url: String,
+    tokens: BTreeMap<String, String>,
+}
+
+impl Poster {
+    /// Posts an event. Answers the status.
+    ///
+    /// # Errors
+    ///
+    /// When there was no answer: nothing is known of the event then.
+    pub async fn post(&self, cluster: &str, body: String) -> Result<u16, String> {
+        let request = self
+            .client
+            .post(format!("{}{cluster}", self.url))
+            .bearer_auth(&self.tokens[cluster])
+            .header("content-type", "application/cloudevents+json")
+            .body(body);
+        let answer = request.send().await.map_err(|error| format!("{error:?}"))?;
+        Ok(answer.status().as_u16())
+    }
+}
+
 /// Applies what the product prints.
 async fn apply(server: &ApiServer, which: &str) {
     let manifests = Run::program(product("transponder")).args(["manifests", which]).run().await.success();
@@ -260,21 +319,33 @@ async fn apply(server: &ApiServer, which: &str) {
     server.kubectl(["apply", "-n", NAMESPACE, "-f", &file.display().to_string()]).await.success();
 }
 
-/// The one cluster of the installation, as its chart would register it.
-fn registry(mesh: &Mesh) -> String {
-    let entry = json!({
-        "relaySecretName": "cluster-kind-prod-relay-token",
-        "outcomeRelayURL": "https://relay.example/outcome/kind-prod",
-    });
+/// Clusters as their chart would register them.
+fn registry(mesh: &Mesh, clusters: &[&str]) -> String {
+    let entry = |cluster: &&str| {
+        let entry = json!({
+            "relaySecretName": secret_name(cluster),
+            "outcomeRelayURL": format!("https://relay.example/outcome/{cluster}"),
+        });
+        ((*cluster).to_owned(), Value::from(entry.to_string()))
+    };
+    let entries: serde_json::Map<_, _> = clusters.iter().map(entry).collect();
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "cluster-registry", "namespace": NAMESPACE },
-        "data": { "kind-prod": entry.to_string() },
+        "data": entries,
     });
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": { "name": "cluster-kind-prod-relay-token", "namespace": NAMESPACE },
-        "stringData": { "token": mesh.token("kind-prod") },
-    });
-    json!({ "apiVersion": "v1", "kind": "List", "items": [map, secret] }).to_string()
+    let secret = |cluster: &&str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": { "name": secret_name(cluster), "namespace": NAMESPACE },
+            "stringData": { "token": mesh.token(cluster) },
+        })
+    };
+    let mut items = vec![map];
+    items.extend(clusters.iter().map(secret));
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
+}
+
+fn secret_name(cluster: &str) -> String {
+    format!("cluster-{cluster}-relay-token")
 }

@@ -44,7 +44,7 @@ pub use certificates::Authority;
 pub use event::TestEvent;
 pub use eventually::{LONG, SHORT, eventually};
 pub use fake_clock::FakeClock;
-pub use fleet::{Fleet, NAMESPACE};
+pub use fleet::{Fleet, NAMESPACE, Poster};
 pub use grpc::{Code, GrpcCall, details};
 pub use jaeger::Jaeger;
 pub use load::{Load, LoadReport};

@@ -1,6 +1,6 @@
 //! The real Prometheus.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, process::Command};
+use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr, process::Command};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -38,10 +38,31 @@ pub struct Sample {
 impl Prometheus {
     /// Starts Prometheus and waits until it answers.
     pub async fn start(targets: &[Target]) -> Self {
+        Self::configured(&configuration(targets)).await
+    }
+
+    /// Starts one that takes the `dora_*` series of several replicas for those of one, as the product's monitor does.
+    pub async fn scraping_one_series(replicas: &[SocketAddr]) -> Self {
+        let targets: Vec<_> = replicas.iter().map(|address| format!("'{address}'")).collect();
+        Self::configured(&format!(
+            "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms }}
+scrape_configs:
+  - job_name: dora-recorder
+    static_configs: [{{ targets: [{}] }}]
+    metric_relabel_configs:
+      - {{ source_labels: [__name__], regex: 'dora_.*', action: keep }}
+      - {{ action: labeldrop, regex: instance }}
+",
+            targets.join(", ")
+        ))
+        .await
+    }
+
+    async fn configured(configuration: &str) -> Self {
         let port = ports::free();
         let folder = tempfile::tempdir().expect("make a folder for Prometheus");
         let file = folder.path().join("prometheus.yml");
-        fs::write(&file, configuration(targets)).expect("write the configuration");
+        fs::write(&file, configuration).expect("write the configuration");
         let mut command = Command::new(tool("prometheus"));
         command.arg(format!("--config.file={}", file.display()));
         command.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));

@@ -23,6 +23,8 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("apiserver", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
+    ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
+    ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),
     ("kubernetes_tracking", &["curl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
