@@ -22,6 +22,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("apart", &["curl"]),
     ("apiserver", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
+    ("kubernetes_costs", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
     ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),

@@ -21,10 +21,15 @@ pub(super) async fn run(
     mut decisions: mpsc::UnboundedReceiver<Write>,
     delivery: Delivery,
 ) {
-    let most = outbox.batch();
+    let (most, linger) = (outbox.batch(), outbox.linger());
     let mut recorder = Recorder { outbox, clock, delivery, decisions: Vec::new(), then: Vec::new() };
     let mut batch = Vec::with_capacity(most);
     while decisions.recv_many(&mut batch, most).await > 0 {
+        if !linger.is_zero() {
+            tokio::time::sleep(linger).await;
+            let room = most.saturating_sub(batch.len());
+            batch.extend(std::iter::from_fn(|| decisions.try_recv().ok()).take(room));
+        }
         for write in batch.drain(..) {
             match write {
                 Write::Decision(decision, then) => {

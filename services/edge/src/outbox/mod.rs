@@ -3,7 +3,7 @@
 mod kubernetes;
 mod sqlite;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -267,6 +267,10 @@ pub(crate) trait Outbox: Send + Sync + 'static {
     /// Most decisions that are kept in one go.
     fn batch(&self) -> usize {
         256
+    }
+    /// How long it is worth waiting for more to keep with what is there.
+    fn linger(&self) -> Duration {
+        Duration::ZERO
     }
     /// Keeps decisions in this order.
     fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>>;

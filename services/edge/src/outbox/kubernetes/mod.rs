@@ -20,7 +20,10 @@ mod sweep;
 mod tests;
 mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use kube::{
@@ -241,6 +244,11 @@ impl Outbox for KubernetesOutbox {
     fn batch(&self) -> usize {
         // What is decided of one event is written as one: the more that is known of it by then, the fewer requests.
         1024
+    }
+
+    fn linger(&self) -> Duration {
+        // About what broker and tracking need between them: their ends, the anchor and the verdict make one write.
+        Duration::from_millis(20)
     }
 
     fn decide(&self, decisions: Vec<Decision>, at: Timestamp) -> BoxFuture<'_, Result<Decided, StoreError>> {
