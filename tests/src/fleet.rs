@@ -66,8 +66,7 @@ impl Fleet {
 
     /// The same without the definitions of the custom resources.
     pub async fn bare(mut mesh: Mesh, server: ApiServer) -> Self {
-        server.kubectl(["create", "namespace", NAMESPACE]).await.success();
-        apply(&server, "rbac").await;
+        prepare(&server).await;
         server.apply(&registry(&mesh, &["kind-prod"])).await;
         let mut kubeconfigs = BTreeMap::new();
         let mut balancers = BTreeMap::new();
@@ -88,8 +87,7 @@ impl Fleet {
 
     /// Applies the definitions of the custom resources.
     pub async fn define(&self) {
-        apply(&self.server, "crds").await;
-        self.server.kubectl(["wait", "--for=condition=Established", "crd", "--all"]).await.success();
+        define(&self.server).await;
     }
 
     /// Registers further clusters, as their chart would.
@@ -99,13 +97,7 @@ impl Fleet {
         }
         let mut all = vec!["kind-prod"];
         all.extend(clusters.iter().map(String::as_str));
-        self.server.apply(&registry(&self.mesh, &all)).await;
-        let names: Vec<_> = all.iter().map(|cluster| secret_name(cluster)).collect();
-        let patch =
-            json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
-        let role = "transponder-edge-registry";
-        let patch = ["patch", "role", role, "-n", NAMESPACE, "--type=json", "-p", &patch];
-        self.server.kubectl(patch).await.success();
+        register(&self.server, &self.mesh, &all).await;
     }
 
     /// A hand that posts in the name of registered clusters, to whichever edge answers.
@@ -309,6 +301,27 @@ impl Poster {
         let answer = request.send().await.map_err(|error| format!("{error:?}"))?;
         Ok(answer.status().as_u16())
     }
+}
+
+/// Makes the namespace and the accounts.
+pub(crate) async fn prepare(server: &ApiServer) {
+    server.kubectl(["create", "namespace", NAMESPACE]).await.success();
+    apply(server, "rbac").await;
+}
+
+/// Applies the definitions and waits until they are served.
+pub(crate) async fn define(server: &ApiServer) {
+    apply(server, "crds").await;
+    server.kubectl(["wait", "--for=condition=Established", "crd", "--all"]).await.success();
+}
+
+/// Registers these clusters and no others, as their chart would.
+pub(crate) async fn register(server: &ApiServer, mesh: &Mesh, clusters: &[&str]) {
+    server.apply(&registry(mesh, clusters)).await;
+    let names: Vec<_> = clusters.iter().map(|cluster| secret_name(cluster)).collect();
+    let patch = json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
+    let role = ["patch", "role", "transponder-edge-registry", "-n", NAMESPACE, "--type=json", "-p", &patch];
+    server.kubectl(role).await.success();
 }
 
 /// Applies what the product prints.

@@ -9,10 +9,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Broker, HttpResponse, LONG, Process, Run, TestEvent, eventually, http, product};
+use crate::{
+    Broker, HttpResponse, LONG, NAMESPACE, Process, Run, TestEvent, eventually, fleet, http,
+    kubernetes::ApiServer, product,
+};
 
 /// How long a start may take on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);
@@ -31,6 +34,8 @@ pub struct Mesh {
     tokens: BTreeMap<String, String>,
     addresses: Value,
     client: reqwest::Client,
+    /// What it stands on, where that is not its own directory.
+    server: Option<ApiServer>,
 }
 
 impl Mesh {
@@ -55,6 +60,7 @@ impl Mesh {
             tokens: BTreeMap::new(),
             process: None,
             addresses: Value::Null,
+            server: None,
         };
         for key in [
             "edge.listen",
@@ -72,7 +78,32 @@ impl Mesh {
         mesh.set("edge.delivery.retry_base", "200ms");
         mesh.set("dora.zero_hold", "0s");
         mesh.add_cluster("kind-prod").await;
+        if std::env::var("TRANSPONDER_TEST_STORE").is_ok_and(|store| store == "kubernetes") {
+            mesh.stand_on_kubernetes().await;
+        }
         mesh
+    }
+
+    /// Lets it keep everything in an API server of its own, as one process with the rights of all services together.
+    async fn stand_on_kubernetes(&mut self) {
+        let server = ApiServer::start().await;
+        fleet::prepare(&server).await;
+        fleet::define(&server).await;
+        server.apply(&whole_account()).await;
+        let token = server.service_account_token(NAMESPACE, ACCOUNT, None, Duration::from_hours(2)).await;
+        self.set("store.kind", "kubernetes");
+        self.set("kubernetes.namespace", NAMESPACE);
+        self.set("kubernetes.kubeconfig", &server.kubeconfig_for(&token).display().to_string());
+        self.server = Some(server);
+        self.register().await;
+    }
+
+    /// Puts the clusters that are known here into the registry of the API server.
+    async fn register(&self) {
+        if let Some(server) = &self.server {
+            let clusters: Vec<_> = self.tokens.keys().map(String::as_str).collect();
+            fleet::register(server, self, &clusters).await;
+        }
     }
 
     /// A mesh that runs.
@@ -109,11 +140,16 @@ impl Mesh {
         arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
     ) -> crate::Ran {
         let config = self.path("transponder.toml");
-        Run::program(product("transponder"))
-            .args([Path::new("--config"), &config])
-            .args(arguments)
-            .run()
-            .await
+        let arguments: Vec<_> = arguments.into_iter().map(|one| one.as_ref().to_owned()).collect();
+        let mut run = Run::program(product("transponder")).args([Path::new("--config"), &config]);
+        // The registry stays with the harness.
+        let registry = arguments.first().is_some_and(|one| one == "cluster");
+        if let Some(server) = self.server.as_ref().filter(|_| !registry) {
+            let kubeconfig = format!("kubernetes.kubeconfig={}", server.admin_kubeconfig().display());
+            let namespace = format!("kubernetes.namespace={NAMESPACE}");
+            run = run.args(["--store", "kubernetes", "--set", &kubeconfig, "--set", &namespace]);
+        }
+        run.args(arguments).run().await
     }
 
     /// Registers a cluster and keeps its token.
@@ -127,6 +163,7 @@ impl Mesh {
         let added = self.operate(add.iter().chain(&["--output", "json"])).await.success();
         let token = added.json()["token"].as_str().expect("a token").to_owned();
         self.tokens.insert(name.to_owned(), token);
+        self.register().await;
     }
 
     /// The relay token of a cluster.
@@ -369,6 +406,34 @@ pub fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> f64 {
         fits.then(|| value.parse::<f64>().ok())?
     });
     samples.sum()
+}
+
+/// The ServiceAccount of a process that runs all services.
+const ACCOUNT: &str = "transponder-all";
+
+/// That account, bound to the role of each service.
+fn whole_account() -> String {
+    let subject = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }]);
+    let bound = |kind: &str, role: &str, role_kind: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": { "name": format!("all-{role}"), "namespace": NAMESPACE },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role },
+            "subjects": subject,
+        })
+    };
+    let mut items: Vec<_> = ["edge", "edge-registry", "dora-recorder", "release-tracking"]
+        .iter()
+        .map(|service| bound("RoleBinding", &format!("transponder-{service}"), "Role"))
+        .collect();
+    let mut review = bound("ClusterRoleBinding", "transponder-token-review", "ClusterRole");
+    review["metadata"] = json!({ "name": "all-transponder-token-review" });
+    items.push(review);
+    items.push(json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": ACCOUNT, "namespace": NAMESPACE },
+    }));
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String> {
