@@ -7,7 +7,9 @@ mod baseline;
 mod bench;
 mod checks;
 mod command;
+mod crd;
 mod fuzz;
+mod rbac;
 mod report;
 mod soak;
 mod test;
@@ -39,6 +41,10 @@ enum Task {
     Soak(soak::Arguments),
     /// Write the image that `buf breaking` compares with; part of making a release
     Baseline(baseline::Arguments),
+    /// Write the definitions of the custom resources to deploy/kubernetes/crds.yaml
+    Crd,
+    /// Print who may do what on a Kubernetes API
+    Rbac(rbac::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +55,8 @@ fn main() -> ExitCode {
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Baseline(arguments) => baseline::run(&arguments),
+        Task::Crd => crd::run(),
+        Task::Rbac(arguments) => rbac::run(&arguments),
     };
     match done {
         Ok(code) => code,

@@ -4,6 +4,7 @@ pub(crate) mod buf;
 mod dependencies;
 mod documents;
 mod failure_modes;
+mod permissions;
 mod rust;
 mod tree;
 
@@ -39,6 +40,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "duplicates", tools: &[], run: dependencies::duplicates },
     Check { name: "links", tools: &[], run: documents::links },
     Check { name: "failure-modes", tools: &[], run: failure_modes::tests_exist },
+    Check { name: "permissions", tools: &[], run: permissions::table_is_true },
     Check { name: "buf-lint", tools: &["buf"], run: buf::lint },
     Check { name: "buf-format", tools: &["buf"], run: buf::format },
     Check { name: "buf-breaking", tools: &["buf"], run: buf::breaking },

@@ -67,3 +67,14 @@ pub fn crds() -> anyhow::Result<String> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     Ok(documents.join("---\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_definitions_is_what_is_printed() {
+        let file = include_str!("../../../../deploy/kubernetes/crds.yaml");
+        assert!(file == crds().unwrap(), "deploy/kubernetes/crds.yaml differs: run `cargo xtask crd`");
+    }
+}
