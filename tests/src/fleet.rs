@@ -172,6 +172,17 @@ impl Fleet {
         }
     }
 
+    /// Lets new connections go to a replica that may never become ready.
+    pub fn open(&self, service: &'static str, number: usize) {
+        self.balancers[service].add(self.address(service, number));
+    }
+
+    /// Whether a replica was ever started.
+    #[must_use]
+    pub fn has(&self, service: &'static str, number: usize) -> bool {
+        self.replicas.contains_key(&(service, number))
+    }
+
     /// What a replica says of whether it is ready.
     pub async fn readiness(&self, service: &'static str, number: usize) -> Result<(), String> {
         let url = format!("http://{}/readyz", self.replica(service, number).admin);

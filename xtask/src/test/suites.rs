@@ -26,6 +26,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
     ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),
+    ("kubernetes_rights", &["curl", "grpcurl", "etcd", "kubernetes"]),
     ("kubernetes_tracking", &["curl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
