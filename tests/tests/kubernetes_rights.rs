@@ -2,6 +2,8 @@
 
 #[path = "kubernetes_rights/drive.rs"]
 mod drive;
+#[path = "kubernetes_rights/operator.rs"]
+mod operator;
 #[path = "kubernetes_rights/table.rs"]
 mod table;
 

@@ -125,6 +125,17 @@ pub enum OperatorError {
     Broken(String),
 }
 
+/// Asks whoever answers in this very process; `target` is path and query.
+///
+/// # Errors
+/// What is refused, in its own words.
+pub async fn ask_here(operator: &dyn Operator, method: Method, target: &str) -> Result<Value, OperatorError> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (status, value) =
+        operator.answer(Ask { method, path: path.to_owned(), query: query.to_owned() }).await;
+    told(status, value)
+}
+
 /// Asks the service of a data directory; `target` is path and query.
 ///
 /// # Errors
@@ -149,6 +160,10 @@ pub async fn ask(directory: &Path, method: Method, target: &str) -> Result<Value
     let status = response.status();
     let body = response.into_body().collect().await.map_err(|e| broken(&e))?.to_bytes();
     let value: Value = serde_json::from_slice(&body).map_err(|e| broken(&e))?;
+    told(status, value)
+}
+
+fn told(status: StatusCode, value: Value) -> Result<Value, OperatorError> {
     if status.is_success() {
         return Ok(value);
     }

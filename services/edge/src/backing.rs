@@ -59,8 +59,11 @@ impl Ground<'_> {
             shutdown: context.shutdown.clone(),
         };
         let (delivery, drained) = engine.start(&config.delivery, &config.settle);
-        let answers =
-            EdgeOperator { outbox: outbox.clone(), delivery: delivery.clone(), clock: context.clock.clone() };
+        let answers = EdgeOperator {
+            outbox: outbox.clone(),
+            delivery: Some(delivery.clone()),
+            clock: context.clock.clone(),
+        };
         operator::serve(directory.path(), Arc::new(answers), context.shutdown.clone())
             .map_err(Error::Operator)?;
         let delivering = Box::pin(async move { drained.await.map_err(|_| Error::Delivery) });

@@ -29,4 +29,5 @@ pub use config::{
     BudgetConfig, Config, DeliveryConfig, HttpConfig, PeersConfig, RetentionConfig, SettleConfig,
 };
 pub use error::Error;
+pub use operator::kubernetes_operator;
 pub use outbox::crd;

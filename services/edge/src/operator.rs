@@ -5,15 +5,17 @@ use std::{pin::Pin, sync::Arc};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use transponder_core::{ClusterName, EventKey, Target, TargetState};
+use transponder_kubernetes::Access;
 use transponder_runtime::{
-    Clock,
+    Clock, SystemClock,
     operator::{Answer, Ask, Operator, not_found},
 };
 use transponder_store::StoreError;
 
 use crate::{
+    config::RetentionConfig,
     delivery::{Delivery, Message},
-    outbox::{Detail, Filter, Outbox, TargetStatus, View},
+    outbox::{Detail, Filter, KubernetesOutbox, Outbox, TargetStatus, View},
 };
 
 /// Events that are listed when no limit is given, and at most.
@@ -21,8 +23,18 @@ const LIMITS: (usize, usize) = (100, 10_000);
 
 pub(crate) struct EdgeOperator {
     pub outbox: Arc<dyn Outbox>,
-    pub delivery: Delivery,
+    /// Who is told of what is taken up again; nobody where whoever delivers finds that in the outbox.
+    pub delivery: Option<Delivery>,
     pub clock: Arc<dyn Clock>,
+}
+
+/// Answers operators from a Kubernetes API as the edge does from its own outbox, by the rights that `access` has: to list
+/// and get `releaseoutcomes`, and to patch them for a replay.
+#[must_use]
+pub fn kubernetes_operator(access: &Access) -> impl Operator {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let outbox = Arc::new(KubernetesOutbox::new(access, &RetentionConfig::default(), clock.clone()));
+    EdgeOperator { outbox, delivery: None, clock }
 }
 
 impl Operator for EdgeOperator {
@@ -127,8 +139,10 @@ impl EdgeOperator {
         };
         if !replayed.is_empty() {
             tracing::info!(%key, targets = ?replayed, "replayed");
-            if let Some(event) = self.outbox.open(sequence).await? {
-                self.delivery.send(Message::Replayed(Box::new(event), replayed.clone()));
+            if let Some(delivery) = &self.delivery
+                && let Some(event) = self.outbox.open(sequence).await?
+            {
+                delivery.send(Message::Replayed(Box::new(event), replayed.clone()));
             }
         }
         Ok(Some(replayed))

@@ -132,7 +132,7 @@ impl App {
         let place = self.place;
         let leadership = match &place {
             Place::Directory(directory) => {
-                let desk = Arc::new(Desk::new(self.tracker.clone()));
+                let desk = Arc::new(Desk::new(self.tracker.store.clone()));
                 operator::serve(directory.path(), desk, shutdown.clone()).map_err(Error::Operator)?;
                 tasks.spawn(self.sweeper.run(shutdown.clone()));
                 tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), shutdown));

@@ -30,4 +30,5 @@ mod tracker;
 pub use app::App;
 pub use config::Config;
 pub use error::Error;
+pub use operator::kubernetes_operator;
 pub use store::kubernetes::crd;

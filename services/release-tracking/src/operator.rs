@@ -1,17 +1,18 @@
 //! What the operator may see of a running service: `GET /releases?state=&app_namespace=&limit=` and `GET /clusters`.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use transponder_core::{AppNamespace, ReleaseId};
+use transponder_kubernetes::Access;
 use transponder_runtime::operator::{Answer, Ask, Operator, not_found};
 
 use crate::{
+    config::Config,
     record::Record,
     state::State,
-    store::{self, Filter},
-    tracker::Tracker,
+    store::{self, Filter, Store, kubernetes::KubernetesStore},
 };
 
 /// Records that are listed when nothing else is asked for.
@@ -21,12 +22,12 @@ const MAX_LIMIT: u32 = 10_000;
 
 /// Answers operators from the store.
 pub(crate) struct Desk {
-    tracker: Tracker,
+    store: Arc<dyn Store>,
 }
 
 impl Desk {
-    pub(crate) fn new(tracker: Tracker) -> Self {
-        Self { tracker }
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
     }
 
     async fn releases(&self, query: &str) -> Answer {
@@ -34,7 +35,7 @@ impl Desk {
             Ok(asked) => asked,
             Err(problem) => return (StatusCode::BAD_REQUEST, json!({ "error": problem })),
         };
-        match self.tracker.store.list(filter, None, limit).await {
+        match self.store.list(filter, None, limit).await {
             Ok(records) => {
                 (StatusCode::OK, json!({ "releases": records.iter().map(view).collect::<Vec<_>>() }))
             }
@@ -43,7 +44,7 @@ impl Desk {
     }
 
     async fn clusters(&self) -> Answer {
-        match self.tracker.store.reports().await {
+        match self.store.reports().await {
             Ok(reports) => {
                 let clusters = reports.iter().map(|report| {
                     json!({ "cluster": report.cluster.as_str(), "lastReportAt": report.at.to_string() })
@@ -53,6 +54,17 @@ impl Desk {
             Err(error) => trouble(&error),
         }
     }
+}
+
+/// Answers operators from a Kubernetes API as the service does from its own records, by the right that `access` has to list
+/// `releases`. All of them are read once, here.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn kubernetes_operator(access: &Access) -> Result<impl Operator, store::Error> {
+    let store = KubernetesStore::new(access, Config::default().budgets());
+    store.read_all().await?;
+    Ok(Desk::new(Arc::new(store)))
 }
 
 impl Operator for Desk {

@@ -14,6 +14,7 @@ pub mod certificates;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod desk;
 pub mod files;
 pub mod installation;
 pub mod mesh;

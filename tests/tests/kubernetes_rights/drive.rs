@@ -10,6 +10,9 @@ use transponder_tests::{Fleet, NAMESPACE, TestEvent};
 pub(crate) const SERVICES: [&str; 5] =
     ["edge", "forwarder", "dora-recorder", "release-tracking", "outcome-span"];
 
+/// Validity of tokens.
+pub(crate) const HOUR: Duration = Duration::from_hours(1);
+
 /// Who may call as a Task.
 pub(crate) const TASK: &str = "
 apiVersion: v1
@@ -31,9 +34,9 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) async fn new(mut fleet: Fleet) -> Self {
-        let (audience, validity) = (Some("transponder"), Duration::from_hours(2));
+        let audience = Some("transponder");
         let token =
-            fleet.server.service_account_token("app-shop-cicd", "pipeline-runner", audience, validity).await;
+            fleet.server.service_account_token("app-shop-cicd", "pipeline-runner", audience, HOUR).await;
         let server = i32::try_from(fleet.server.process().pid()).ok().and_then(Pid::from_raw).expect("a pid");
         Self { fleet, token, server, rounds: Mutex::new(0) }
     }

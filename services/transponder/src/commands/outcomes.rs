@@ -1,4 +1,4 @@
-//! `outcomes list|show|replay`: what the running edge took in, and how far it has come.
+//! `outcomes list|show|replay`: what the edge took in, and how far it has come.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,12 @@ use clap::Subcommand;
 use http::Method;
 use serde_json::Value;
 use transponder_core::{ClusterName, EventKey, Target, TargetState};
-use transponder_runtime::operator;
 use url::form_urlencoded::Serializer;
 
 use crate::{
     cli::Globals,
     config,
+    desk::Desk,
     output::{FAINT, GOOD, Output, STRONG, cell, one_line, paint, print, print_json, table},
     receipt,
 };
@@ -76,14 +76,14 @@ fn key(text: &str) -> Result<EventKey, String> {
     text.parse().map_err(|error: transponder_core::key::KeyError| error.to_string())
 }
 
-/// Asks the running edge.
+/// Asks the running edge, or the Kubernetes API that it stands on.
 ///
 /// # Errors
-/// When no edge runs on the configured data directory, or it refuses.
+/// When no edge runs on the configured data directory, the API server does not answer, or either refuses.
 pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = config::load(globals)?;
-    let directory = config.edge.data_directory;
-    let ask = async |method, path: &str| operator::ask(&directory, method, path).await;
+    let desk = Desk::of_edge(&config).await?;
+    let ask = async |method, path: &str| desk.ask(method, path).await;
     let (value, text) = match &args.command {
         OutcomesCommand::List { state, cluster, limit } => {
             let query = query(&[

@@ -1,4 +1,4 @@
-//! `releases list`: what the running release tracking knows.
+//! `releases list`: what release tracking knows.
 
 use std::process::ExitCode;
 
@@ -6,12 +6,12 @@ use clap::Subcommand;
 use http::Method;
 use serde_json::Value;
 use transponder_core::AppNamespace;
-use transponder_runtime::operator;
 
 use super::outcomes::query;
 use crate::{
     cli::Globals,
     config,
+    desk::Desk,
     output::{Output, cell, print, print_json, table},
 };
 
@@ -48,13 +48,12 @@ pub enum ReleasesCommand {
 const STATES: [&str; 8] =
     ["expected", "merged", "progressing", "succeeded", "failed", "unreported", "superseded", "closed"];
 
-/// Asks the running release tracking.
+/// Asks the running release tracking, or the Kubernetes API that it stands on.
 ///
 /// # Errors
-/// When none runs on the configured data directory, or it refuses.
+/// When none runs on the configured data directory, the API server does not answer, or either refuses.
 pub async fn run(globals: &Globals, args: ReleasesArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = config::load(globals)?;
-    let directory = config.release_tracking.data_directory;
     let path = match &args.command {
         ReleasesCommand::List { state, app_namespace, limit } => {
             let query = query(&[
@@ -66,7 +65,7 @@ pub async fn run(globals: &Globals, args: ReleasesArgs) -> anyhow::Result<ExitCo
         }
         ReleasesCommand::Clusters => "/clusters".to_owned(),
     };
-    let value = operator::ask(&directory, Method::GET, &path).await?;
+    let value = Desk::of_release_tracking(&config).await?.ask(Method::GET, &path).await?;
     match (args.output, &args.command) {
         (Output::Json, _) => print_json(&value),
         (Output::Text, ReleasesCommand::List { .. }) => print(&list(&value)),

@@ -73,6 +73,16 @@ impl KubernetesStore {
         self.requests.reach().health()
     }
 
+    /// Reads everything once, for whoever only looks and then goes.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read_all(&self) -> Result<(), Error> {
+        let all = self.requests.select("").await?;
+        self.cache.tell(News::All(all));
+        Ok(())
+    }
+
     /// Keeps the copy, and tries a store that failed, until shutdown.
     pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
         let store = self.clone();
