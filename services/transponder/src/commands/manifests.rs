@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::output::print;
 
@@ -37,7 +38,7 @@ pub enum Which {
 pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.which {
         Which::Crds => crds()?,
-        Which::Rbac { namespace } => RBAC.join("---\n").replace(NAMESPACE, namespace),
+        Which::Rbac { namespace } => rbac(namespace),
     };
     print(&text);
     Ok(ExitCode::SUCCESS)
@@ -54,14 +55,24 @@ const RBAC: &[&str] = &[
     include_str!("../../../../deploy/kubernetes/rbac/token-review.yaml"),
 ];
 
+/// The ServiceAccounts and what each may do in a namespace, as one stream of YAML documents.
+#[must_use]
+pub fn rbac(namespace: &str) -> String {
+    RBAC.join("---\n").replace(NAMESPACE, namespace)
+}
+
+/// The definitions of all custom resources.
+#[must_use]
+pub fn definitions() -> [CustomResourceDefinition; 3] {
+    [transponder_edge::crd(), transponder_dora_recorder::crd(), transponder_release_tracking::crd()]
+}
+
 /// All definitions, as one stream of YAML documents.
 ///
 /// # Errors
 /// When one cannot be written as YAML.
 pub fn crds() -> anyhow::Result<String> {
-    let definitions =
-        [transponder_edge::crd(), transponder_dora_recorder::crd(), transponder_release_tracking::crd()];
-    let documents = definitions
+    let documents = definitions()
         .iter()
         .map(|crd| serde_saphyr::to_string(crd).context("a definition cannot be written"))
         .collect::<anyhow::Result<Vec<_>>>()?;

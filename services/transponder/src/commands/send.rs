@@ -15,15 +15,16 @@ use transponder_hook::{
     event::{self, Built, Fields},
     post::Meaning,
 };
+use transponder_kubernetes::Access;
 use url::Url;
 
 use crate::{
     cli::Globals,
-    config,
+    config::{self, StoreKind},
     files::read,
     output::{BAD, DOUBTFUL, FAINT, GOOD, Output, one_line, paint, print, print_json},
     receipt,
-    registry::Registry,
+    registry::{Entry, Registry, kubernetes::KubernetesRegistry},
     relay::{Relay, relay_url},
 };
 
@@ -95,7 +96,7 @@ fn time(text: &str) -> Result<String, String> {
 /// # Errors
 /// When the edge cannot be reached or refuses the event.
 pub async fn run(globals: &Globals, args: SendArgs) -> anyhow::Result<ExitCode> {
-    let relay = relay(globals, &args)?;
+    let relay = relay(globals, &args).await?;
     let built = build(&args)?;
     let answer = relay.post(built.body).await?;
     let taken: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -117,7 +118,7 @@ pub async fn run(globals: &Globals, args: SendArgs) -> anyhow::Result<ExitCode> 
     Ok(if dead { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn relay(globals: &Globals, args: &SendArgs) -> anyhow::Result<Relay> {
+async fn relay(globals: &Globals, args: &SendArgs) -> anyhow::Result<Relay> {
     let ca = args.ca.as_deref().map(read).transpose()?;
     let url = match &args.url {
         Some(url) => Some(Url::parse(&relay_url(url, &args.cluster)?)?),
@@ -127,8 +128,13 @@ fn relay(globals: &Globals, args: &SendArgs) -> anyhow::Result<Relay> {
         return Relay::new(url.clone(), &read(token)?, ca.as_deref());
     }
     let (config, _) = config::load(globals)?;
-    let registry = Registry::new(&config.edge.registry);
-    let entry = registry.entry(&args.cluster)?;
+    let registry = match config.store.kind {
+        StoreKind::Embedded => Source::Directory(Registry::new(&config.edge.registry)),
+        StoreKind::Kubernetes => {
+            Source::Api(KubernetesRegistry::new(Access::find(&config.kubernetes).await?))
+        }
+    };
+    let entry = registry.entry(&args.cluster).await?;
     let url = match url {
         Some(url) => url,
         None => Url::parse(&entry.outcome_relay_url)
@@ -136,9 +142,31 @@ fn relay(globals: &Globals, args: &SendArgs) -> anyhow::Result<Relay> {
     };
     let token = match &args.token_file {
         Some(path) => read(path)?,
-        None => registry.token(&entry.relay_secret_name)?,
+        None => registry.token(&entry.relay_secret_name).await?,
     };
     Relay::new(url, &token, ca.as_deref().or(entry.relay_ca.as_deref()))
+}
+
+/// Where the registry is.
+enum Source {
+    Directory(Registry),
+    Api(KubernetesRegistry),
+}
+
+impl Source {
+    async fn entry(&self, cluster: &ClusterName) -> anyhow::Result<Entry> {
+        match self {
+            Self::Directory(registry) => registry.entry(cluster),
+            Self::Api(registry) => registry.entry(cluster).await,
+        }
+    }
+
+    async fn token(&self, secret: &str) -> anyhow::Result<String> {
+        match self {
+            Self::Directory(registry) => registry.token(secret),
+            Self::Api(registry) => registry.token(secret).await,
+        }
+    }
 }
 
 fn build(args: &SendArgs) -> anyhow::Result<Built> {

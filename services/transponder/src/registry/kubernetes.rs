@@ -100,6 +100,20 @@ impl KubernetesRegistry {
         })
     }
 
+    /// The token in force in a Secret.
+    ///
+    /// # Errors
+    /// When there is none, or the API server does not tell.
+    pub async fn token(&self, secret: &str) -> anyhow::Result<String> {
+        check_secret(secret)?;
+        let data = self.tokens(secret).await?;
+        let data =
+            data.with_context(|| format!("there is no Secret {secret} in namespace {}", self.namespace()))?;
+        let token = data.get(TOKEN).with_context(|| format!("Secret {secret} has no key {TOKEN}"))?;
+        let text = String::from_utf8(token.0.clone()).with_context(|| format!("Secret {secret}: {TOKEN}"))?;
+        Ok(text.trim().to_owned())
+    }
+
     /// What stands in a Secret; `None` when there is no such Secret.
     ///
     /// # Errors

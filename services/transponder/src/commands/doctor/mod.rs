@@ -4,6 +4,7 @@
 
 mod certificates;
 mod finding;
+mod kubernetes;
 mod owners;
 mod reach;
 mod registry;
@@ -77,36 +78,47 @@ fn variables() -> impl Iterator<Item = String> {
 }
 
 async fn examine(config: &Config, args: &DoctorArgs, findings: &mut Findings) {
-    let hosts = registry(config, args, findings).await;
+    let access = access(config, args, findings).await;
+    let hosts = registry(config, access.as_ref(), findings).await;
     certificates::edge(config, &hosts, findings);
     certificates::mesh(config, findings);
-    storage::data_directories(config, findings);
+    match (config.store.kind, &access) {
+        (StoreKind::Embedded, _) => storage::data_directories(config, findings),
+        (StoreKind::Kubernetes, Some(access)) => kubernetes::check(access, findings).await,
+        (StoreKind::Kubernetes, None) => {}
+    }
     storage::callers(config, findings);
     storage::broker_token(config, findings);
-    owners::check(config, findings);
+    if config.store.kind == StoreKind::Embedded {
+        owners::check(config, findings);
+    }
     if !args.offline {
         reach::check(config, findings).await;
         running::check(config, findings).await;
     }
 }
 
+/// The way to the API server, where everything stands on one and it may be asked.
+async fn access(config: &Config, args: &DoctorArgs, findings: &mut Findings) -> Option<Access> {
+    if config.store.kind == StoreKind::Embedded || args.offline {
+        return None;
+    }
+    let found = Access::find(&config.kubernetes).await;
+    let mend = "correct the section, or name a kubeconfig that can be read";
+    found.inspect_err(|error| findings.wrong("kubernetes", &error.to_string(), "[kubernetes]", mend)).ok()
+}
+
 /// Checks the registry where it lies; answers the hosts by which hooks reach the edge.
-async fn registry(config: &Config, args: &DoctorArgs, findings: &mut Findings) -> BTreeSet<String> {
+async fn registry(config: &Config, access: Option<&Access>, findings: &mut Findings) -> BTreeSet<String> {
     let certificate = &config.edge.certificate;
-    match config.store.kind {
-        StoreKind::Embedded => registry::check(&config.edge.registry, certificate, findings),
+    match (config.store.kind, access) {
+        (StoreKind::Embedded, _) => registry::check(&config.edge.registry, certificate, findings),
+        (StoreKind::Kubernetes, Some(access)) => {
+            let registry = KubernetesRegistry::new(access.clone());
+            registry::kubernetes::check(&registry, certificate, findings).await
+        }
         // It is no file.
-        StoreKind::Kubernetes if args.offline => BTreeSet::new(),
-        StoreKind::Kubernetes => match Access::find(&config.kubernetes).await {
-            Ok(access) => {
-                registry::kubernetes::check(&KubernetesRegistry::new(access), certificate, findings).await
-            }
-            Err(error) => {
-                let mend = "correct the section, or name a kubeconfig that can be read";
-                findings.wrong("kubernetes", &error.to_string(), "[kubernetes]", mend);
-                BTreeSet::new()
-            }
-        },
+        (StoreKind::Kubernetes, None) => BTreeSet::new(),
     }
 }
 

@@ -6,11 +6,11 @@ use http::Method;
 use transponder_runtime::operator::{self, OperatorError};
 
 use super::{finding::Findings, reach::PATIENCE};
-use crate::{config::Config, mesh::reachable};
+use crate::{config::Config, desk::Desk, mesh::reachable};
 
 const AREA: &str = "running";
 
-/// Asks the admin listener and the edge's operator socket.
+/// Asks the admin listener, and whoever answers operators for the edge.
 pub(super) async fn check(config: &Config, findings: &mut Findings) {
     let admin = reachable(config.admin.listen);
     if let Some(ready) = get(admin, "/readyz").await {
@@ -73,23 +73,30 @@ fn by_target<'a>(metrics: &'a str, name: &'static str) -> impl Iterator<Item = (
 
 /// Says whether outcomes were given up. Where no edge runs there is nobody to ask, and that is another finding.
 async fn dead(config: &Config, findings: &mut Findings) {
-    let directory = &config.edge.data_directory;
-    let at = directory.join(operator::SOCKET);
-    let asking = operator::ask(directory, Method::GET, "/outcomes?state=dead&limit=1");
+    // Without a way to the API server there is nobody to ask, either.
+    let Ok(desk) = Desk::of_edge(config).await else { return };
+    let at = match &desk {
+        Desk::Socket(directory) => directory.join(operator::SOCKET).display().to_string(),
+        Desk::Here(_) => "releaseoutcomes of the Kubernetes API".to_owned(),
+    };
+    let asking = desk.ask(Method::GET, "/outcomes?state=dead&limit=1");
     match tokio::time::timeout(PATIENCE, asking).await {
         Ok(Ok(answer)) if answer["outcomes"].as_array().is_some_and(|dead| !dead.is_empty()) => {
             let mend = "transponder outcomes list --state dead; with the cause mended, outcomes replay KEY or --all-dead";
-            findings.doubtful(AREA, "there are dead outcomes", at.display(), mend);
+            findings.doubtful(AREA, "there are dead outcomes", at, mend);
         }
-        Ok(Ok(_)) => findings.fine(AREA, "there are no dead outcomes", at.display()),
+        Ok(Ok(_)) => findings.fine(AREA, "there are no dead outcomes", at),
         Ok(Err(OperatorError::NotRunning { .. })) => {}
         Ok(Err(error)) => {
-            let mend = "run the doctor as the edge's user, on its machine";
-            findings.doubtful(AREA, &format!("whether outcomes are dead: {error}"), at.display(), mend);
+            let mend = match desk {
+                Desk::Socket(_) => "run the doctor as the edge's user, on its machine",
+                Desk::Here(_) => "nothing, or run the doctor with the right to list releaseoutcomes",
+            };
+            findings.doubtful(AREA, &format!("whether outcomes are dead: {error}"), at, mend);
         }
         Err(_) => {
             let mend = "its log says what keeps it";
-            findings.doubtful(AREA, "the edge does not answer operators", at.display(), mend);
+            findings.doubtful(AREA, "whether outcomes are dead: no answer in 3 s", at, mend);
         }
     }
 }
