@@ -17,6 +17,7 @@ use transponder_runtime::{
 use transponder_store::{DataDirectory, StoreError};
 
 use crate::{
+    applications::Applications,
     config::Config,
     error::Error,
     exposition::Exposition,
@@ -24,7 +25,7 @@ use crate::{
     ledger::Ledger,
     metrics::Metrics,
     replica::Replica,
-    service::Service,
+    service::{Local, Service},
     showing::Showing,
     store::{KubernetesStore, SqliteStore},
 };
@@ -35,6 +36,7 @@ pub struct App {
     address: SocketAddr,
     ledger: Arc<Ledger>,
     keeping: Keeping,
+    local: Local,
     part: Part,
     context: Context,
 }
@@ -63,15 +65,18 @@ impl App {
         config.check()?;
         let part = context.readiness.part("dora-recorder");
         let identity = MeshIdentity::load(ServiceName::DoraRecorder, mesh, context)?;
-        let (ledger, keeping) = match kubernetes {
-            None => on_disk(&config, context).await?,
+        let (ledger, keeping, local) = match kubernetes {
+            None => {
+                let (ledger, keeping) = on_disk(&config, context).await?;
+                (ledger, keeping, Local::NotOnKubernetes)
+            }
             Some(access) => on_api(access, &config, context),
         };
         let server = Server::bind(config.listen, identity, reviewer, context).await?;
         let address = server.address()?;
         let exposition = Exposition(ledger.view());
         context.metrics.register(|registry| registry.register_collector(Box::new(exposition)));
-        Ok(Self { server, address, ledger, keeping, part, context: context.clone() })
+        Ok(Self { server, address, ledger, keeping, local, part, context: context.clone() })
     }
 
     /// Where it listens.
@@ -85,7 +90,7 @@ impl App {
     /// # Errors
     /// When the server fails as a whole.
     pub async fn run(self) -> Result<(), Error> {
-        let Self { server, address, ledger, keeping, part, context } = self;
+        let Self { server, address, ledger, keeping, local, part, context } = self;
         let mut beside = JoinSet::new();
         match &keeping {
             Keeping::Disk(directory) => {
@@ -98,7 +103,7 @@ impl App {
             }
         }
         let no_room = Outage::new("finding room for a new stream");
-        let service = Service { ledger: ledger.clone(), clock: context.clock.clone(), no_room };
+        let service = Service { ledger: ledger.clone(), clock: context.clock.clone(), local, no_room };
         server.serve(DoraRecorderServer::new(service)).await?;
         if matches!(keeping, Keeping::Disk(_)) {
             beside.abort_all();
@@ -121,11 +126,13 @@ async fn on_disk(config: &Config, context: &Context) -> Result<(Arc<Ledger>, Kee
     Ok((ledger, Keeping::Disk(directory)))
 }
 
-fn on_api(access: &Access, config: &Config, context: &Context) -> (Arc<Ledger>, Keeping) {
+fn on_api(access: &Access, config: &Config, context: &Context) -> (Arc<Ledger>, Keeping, Local) {
     let store = KubernetesStore::new(access);
     let (clock, metrics) = (context.clock.clone(), Metrics::register(context));
     let showing = Showing::replica();
     let streams = Arc::new(store.clone());
     let ledger = Ledger::new(streams.clone(), Some(streams), config, clock, metrics, showing.clone());
-    (ledger, Keeping::Api(Box::new(Replica::new(access, store, showing))))
+    let applications = Applications::new(access, config).map(Arc::new);
+    let replica = Replica::new(access, store, showing, applications.clone());
+    (ledger, Keeping::Api(Box::new(replica)), applications.map_or(Local::Unnamed, Local::Read))
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use transponder_core::ClusterName;
+use transponder_core::{AppName, AppNamespace, ClusterName};
 use transponder_runtime::config::{BadValue, check, duration};
 
 /// How the DoraRecorder counts.
@@ -25,8 +25,20 @@ pub struct Config {
     /// Value of the label `cluster` for releases of this cluster's own Argo CD, which are read on Kubernetes alone.
     /// Absent: there are none.
     pub local_cluster: Option<ClusterName>,
+    /// Which Applications of this cluster's own Argo CD are read.
+    pub applications: Applications,
     /// How many streams, and with them series, there may be.
     pub budgets: Budgets,
+}
+
+/// The Applications of this cluster's own Argo CD. They are read and never written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Applications {
+    /// Their namespace.
+    pub namespace: String,
+    /// What their label `<prefix>/dora-track` and the annotations of older Tasks begin with.
+    pub prefix: String,
 }
 
 /// Bounds of the label sets. A stream is one combination of app namespace, app, env and cluster, and makes about 25
@@ -50,6 +62,7 @@ impl Default for Config {
             data_directory: "/var/lib/transponder/dora-recorder".into(),
             zero_hold: Duration::from_secs(90),
             local_cluster: None,
+            applications: Applications::default(),
             budgets: Budgets::default(),
         }
     }
@@ -62,10 +75,29 @@ impl Config {
     /// Names the key, the value and what is wrong with it.
     pub fn check(&self) -> Result<(), BadValue> {
         check::given("dora.data_directory", &self.data_directory)?;
+        let Applications { namespace, prefix } = &self.applications;
+        if AppNamespace::new(namespace).is_err() {
+            return Err(BadValue::new("dora.applications.namespace", namespace, "must be a namespace"));
+        }
+        if !is_prefix(prefix) {
+            let problem = "must be a DNS name, such as hangar.io";
+            return Err(BadValue::new("dora.applications.prefix", prefix, problem));
+        }
         check::above_zero("dora.budgets.streams", self.budgets.streams.into())?;
         check::above_zero("dora.budgets.streams_per_cluster", self.budgets.streams_per_cluster.into())?;
         let per_app_namespace = self.budgets.streams_per_app_namespace.into();
         check::above_zero("dora.budgets.streams_per_app_namespace", per_app_namespace)
+    }
+}
+
+/// Whether a label's name may begin with this and a slash.
+fn is_prefix(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(|label| AppName::new(label).is_ok())
+}
+
+impl Default for Applications {
+    fn default() -> Self {
+        Self { namespace: "argocd".to_owned(), prefix: "hangar.io".to_owned() }
     }
 }
 
@@ -78,6 +110,19 @@ impl Default for Budgets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_is_a_dns_name_and_a_namespace_is_one() {
+        for (namespace, prefix, wrong) in [
+            ("argocd", "hangar.io/", "dora.applications.prefix: 'hangar.io/' must be a DNS name"),
+            ("argocd", "", "dora.applications.prefix: '' must be a DNS name"),
+            ("Argo CD", "hangar.io", "dora.applications.namespace: 'Argo CD' must be a namespace"),
+        ] {
+            let applications = Applications { namespace: namespace.into(), prefix: prefix.into() };
+            let error = Config { applications, ..Config::default() }.check().unwrap_err().to_string();
+            assert!(error.starts_with(wrong), "{error}");
+        }
+    }
 
     #[test]
     fn a_data_directory_must_be_given() {

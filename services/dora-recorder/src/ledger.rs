@@ -4,6 +4,7 @@
 //! it is stored does it take the place of what was there. When a write's end is unknown the version tells at the next
 //! one whether it arrived, and [`Ledger::refresh`] reads what did. The same goes for what other replicas write.
 
+mod awaiting;
 mod book;
 mod view;
 
@@ -19,7 +20,7 @@ use transponder_runtime::Clock;
 use transponder_store::StoreError;
 
 use self::book::{Book, Slot};
-pub(crate) use self::view::View;
+pub(crate) use self::{awaiting::Told, view::View};
 use crate::{
     config::{Budgets, Config},
     error::RecordError,
@@ -214,25 +215,43 @@ impl Ledger {
         maker: Maker,
         verdict: Verdict,
     ) -> Result<Disposition, RecordError> {
+        let apply = |state: &mut StreamState| {
+            let judged = state.apply(&verdict);
+            (judged.disposition, judged.change)
+        };
+        self.revise(&stream, maker, |_| Some(verdict), apply).await
+    }
+
+    /// Changes a stream by what `apply` makes of a copy of it, again for as long as others change it meanwhile; without
+    /// a change nothing is written. `coming` is the verdict that will be applied, if there is one.
+    async fn revise<T>(
+        &self,
+        stream: &Stream,
+        maker: Maker,
+        coming: impl Fn(&StreamState) -> Option<Verdict>,
+        apply: impl Fn(&mut StreamState) -> (T, Option<Change>),
+    ) -> Result<T, RecordError> {
         if self.loaded.borrow().is_err() {
             return Err(RecordError::Loading);
         }
-        let slot = self.book().place_within(&stream, maker, &self.budgets)?;
+        let slot = self.book().place_within(stream, maker, &self.budgets)?;
         let _turn = slot.turn.lock().await;
         for attempt in 0..ATTEMPTS {
             back_off(attempt).await;
             let committed = slot.committed().clone();
             let mut next = match &committed {
                 Some(committed) => StreamState::clone(&committed.stored.state),
-                None => StreamState::new(stream.clone(), slot.maker, self.new_hold()),
+                None => self.new_state(stream, slot.maker),
             };
-            if let Some(failure) = self.inheritance(&next, &verdict).await? {
+            if let Some(verdict) = coming(&next)
+                && let Some(failure) = self.inheritance(&next, &verdict).await?
+            {
                 next.inherit(failure);
             }
-            let judged = next.apply(&verdict);
-            let Some(change) = judged.change else { return Ok(judged.disposition) };
+            let (answer, change) = apply(&mut next);
+            let Some(change) = change else { return Ok(answer) };
             if self.write(&slot, committed.as_ref(), next, change).await? {
-                return Ok(judged.disposition);
+                return Ok(answer);
             }
         }
         Err(RecordError::Contended)
@@ -329,8 +348,9 @@ impl Ledger {
         }
     }
 
-    fn new_hold(&self) -> Hold {
-        Hold { since: self.clock.wall().into(), length: self.zero_hold }
+    fn new_state(&self, stream: &Stream, maker: Maker) -> StreamState {
+        let hold = Hold { since: self.clock.wall().into(), length: self.zero_hold };
+        StreamState::new(stream.clone(), maker, hold)
     }
 
     /// Puts in place what is stored, unless something later is known.

@@ -10,12 +10,13 @@
 //!
 //! What it does not do: it settles nothing (the edge does), keeps no observations, and forgets no series.
 //!
-//! Code map: `service` decodes and encodes, `ledger` keeps the committed truth and the order within a
-//! stream, [`state`] judges, [`store`] keeps it on disk or in a Kubernetes API, `replica` is one of several on that, `import` reads what
-//! an older exporter left,
-//! `exposition` shows what was counted, where `showing` says so.
+//! Code map: `service` decodes and encodes, `ledger` keeps the committed truth and the order within a stream, [`state`]
+//! judges, [`store`] keeps it on disk or in a Kubernetes API, `replica` is one of several on that, `applications` reads
+//! the syncs of this cluster's own Argo CD, `import` reads what an older exporter left, `exposition` shows what was
+//! counted, where `showing` says so.
 
 mod app;
+mod applications;
 mod config;
 mod error;
 mod exposition;
@@ -30,6 +31,6 @@ pub mod state;
 pub mod store;
 
 pub use app::App;
-pub use config::{Budgets, Config};
+pub use config::{Applications, Budgets, Config};
 pub use error::Error;
 pub use store::kubernetes::crd;

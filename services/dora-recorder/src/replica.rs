@@ -1,5 +1,5 @@
 //! One of several replicas on a Kubernetes API: each takes verdicts, and the holder of the Lease shows what they add up
-//! to.
+//! to, and counts the syncs of this cluster's own Argo CD.
 //!
 //! What must hold: a sample never decreases when another one begins to show. So the holder shows nothing before it has
 //! read, in its term, everything as it is now; it shows nothing from the moment at which its term ends; and what it
@@ -18,6 +18,7 @@ use transponder_kubernetes::{
 use transponder_runtime::{Shutdown, admin::Part, outage::Outage};
 
 use crate::{
+    applications::Applications,
     import::{self, Legacy},
     ledger::Ledger,
     showing::Showing,
@@ -34,7 +35,7 @@ const LEASE: &str = "transponder-dora-recorder";
 const START: Duration = Duration::from_secs(1);
 /// Changes that wait to be taken note of.
 const HEARD: usize = 64;
-/// How often the holder looks which holds are over.
+/// How often the holder looks which holds are over, and which awaited syncs have ended.
 const HOLDS: Duration = Duration::from_millis(500);
 /// First and longest pause before streams that could not be listed are listed again.
 const AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
@@ -44,11 +45,17 @@ pub(crate) struct Replica {
     access: Access,
     store: KubernetesStore,
     showing: Showing,
+    applications: Option<Arc<Applications>>,
 }
 
 impl Replica {
-    pub(crate) fn new(access: &Access, store: KubernetesStore, showing: Showing) -> Self {
-        Self { access: access.clone(), store, showing }
+    pub(crate) fn new(
+        access: &Access,
+        store: KubernetesStore,
+        showing: Showing,
+        applications: Option<Arc<Applications>>,
+    ) -> Self {
+        Self { access: access.clone(), store, showing, applications }
     }
 
     pub(crate) fn namespace(&self) -> &str {
@@ -83,6 +90,8 @@ impl Replica {
             store: self.store.clone(),
             showing: self.showing.clone(),
             legacy,
+            applications: self.applications.clone(),
+            shutdown: shutdown.clone(),
         };
         beside.spawn(holder.hold(leadership));
     }
@@ -161,6 +170,8 @@ struct Holder {
     store: KubernetesStore,
     showing: Showing,
     legacy: watch::Receiver<Option<Arc<Legacy>>>,
+    applications: Option<Arc<Applications>>,
+    shutdown: Shutdown,
 }
 
 impl Holder {
@@ -188,8 +199,17 @@ impl Holder {
         self.showing.begin(term.clone());
         tracing::info!("this replica shows the totals");
         self.import(&term).await;
+        // Ends with the term, too: it is dropped then.
+        let mut following = JoinSet::new();
+        if let Some(applications) = self.applications.clone() {
+            let until = self.shutdown.clone();
+            following.spawn(applications.follow(until));
+        }
         loop {
             self.ledger.end_holds(|| term.lasts()).await;
+            if let Some(applications) = &self.applications {
+                applications.count(&self.ledger, &term).await;
+            }
             tokio::time::sleep(HOLDS).await;
         }
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use transponder_core::{AppNamespace, Caller, Maker, Phase, ServiceName, Stream, caller::Method};
+use transponder_core::{
+    Caller, ClusterName, Maker, Phase, Release, ServiceName, Stream, Timestamp, caller::Method,
+};
 use transponder_proto::{
     convert::{self, FieldError},
     v1::{self, dora_recorder_server::DoraRecorder},
@@ -15,6 +17,7 @@ use transponder_runtime::{
 };
 
 use crate::{
+    applications::{Applications, ExpectError},
     error::RecordError,
     ledger::Ledger,
     state::{Disposition, Outcome, Verdict},
@@ -23,9 +26,20 @@ use crate::{
 pub(crate) struct Service {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) local: Local,
     /// The edge tries again for as long as there is no room, and so may any number of streams. It ends with a larger
     /// budget, and so with the process.
     pub(crate) no_room: Outage,
+}
+
+/// Releases of this cluster's own Argo CD.
+pub(crate) enum Local {
+    /// There is no cluster.
+    NotOnKubernetes,
+    /// The cluster has no name.
+    Unnamed,
+    /// They are read.
+    Read(Arc<Applications>),
 }
 
 #[tonic::async_trait]
@@ -55,14 +69,48 @@ impl DoraRecorder for Service {
         request: Request<v1::ExpectRequest>,
     ) -> Result<Response<v1::ExpectResponse>, Status> {
         let caller = authorize(&request, Method::Expect)?;
-        let app_namespace = expected(request.get_ref(), &caller).map_err(Fault::from)?;
-        authorize_namespace(&caller, &app_namespace)?;
-        let message = "Expect needs Kubernetes: it reads the Argo CD Applications of this cluster, and this service runs without one";
-        Err(Fault::precondition(message).reason("NOT_ON_KUBERNETES").into())
+        let (release, flow_start) =
+            expected(request.get_ref(), &caller, self.local_cluster()).map_err(Fault::from)?;
+        authorize_namespace(&caller, &release.stream.app_namespace)?;
+        let applications = match &self.local {
+            Local::Read(applications) => applications,
+            Local::NotOnKubernetes => {
+                let message = "Expect needs Kubernetes: it reads the Argo CD Applications of this cluster, and this service runs without one";
+                return Err(Fault::precondition(message).reason("NOT_ON_KUBERNETES").into());
+            }
+            Local::Unnamed => {
+                let message =
+                    "Expect needs dora.local_cluster, the name that releases of this cluster are counted by";
+                return Err(Fault::precondition(message).reason("NO_LOCAL_CLUSTER").into());
+            }
+        };
+        let source = release.stream.source();
+        match applications.expect(&self.ledger, &release, Maker::of(&caller), flow_start).await {
+            Ok(baseline) => {
+                let release = release.key();
+                tracing::debug!(%caller, source, %release, ?baseline, "a sync is awaited");
+                let baseline_started_at = baseline.map(convert::to_proto_time);
+                Ok(Response::new(v1::ExpectResponse { baseline_started_at }))
+            }
+            Err(error) => {
+                match &error {
+                    ExpectError::Record(error) => self.log_refusal(&caller, &release.stream, error),
+                    _ => tracing::warn!(%caller, source, %error, "no sync is awaited"),
+                }
+                Err(Fault::from(error).into())
+            }
+        }
     }
 }
 
 impl Service {
+    fn local_cluster(&self) -> Option<&ClusterName> {
+        match &self.local {
+            Local::Read(applications) => Some(applications.cluster()),
+            Local::NotOnKubernetes | Local::Unnamed => None,
+        }
+    }
+
     fn verdict(
         &self,
         request: &v1::RecordOutcomeRequest,
@@ -101,18 +149,22 @@ impl Service {
     }
 }
 
-/// Whose release is expected. A request that is wrong is told so here too: its sender finds the fault before it
-/// comes to a place where the method works.
-fn expected(request: &v1::ExpectRequest, caller: &Caller) -> Result<AppNamespace, FieldError> {
+/// Which release is expected, and when its flow began. A request that is wrong is told so also where the method does not
+/// work: its sender finds the fault before it comes to a place where it does.
+fn expected(
+    request: &v1::ExpectRequest,
+    caller: &Caller,
+    cluster: Option<&ClusterName>,
+) -> Result<(Release, Option<Timestamp>), FieldError> {
     let mut release = request.release.clone().ok_or_else(|| FieldError::required("release"))?;
     if !release.cluster.is_empty() {
         return Err(FieldError::new("release.cluster", "must be empty: it is this cluster"));
     }
-    // Stands for this cluster, so that the rest is checked as everywhere.
-    release.cluster = "local".to_owned();
+    // Where it has no name any will do, so that the rest is checked as everywhere.
+    cluster.map_or("local", ClusterName::as_str).clone_into(&mut release.cluster);
     let release = convert::release(Some(&release), caller.app_namespace())?;
-    convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?;
-    Ok(release.stream.app_namespace)
+    let flow_start = convert::optional_time(request.flow_start_time.as_ref(), "flow_start_time")?;
+    Ok((release, flow_start))
 }
 
 fn encode(disposition: Disposition) -> v1::Disposition {

@@ -7,6 +7,7 @@ mod import;
 mod instant;
 #[cfg(test)]
 mod properties;
+mod sync;
 mod totals;
 mod window;
 
@@ -16,6 +17,7 @@ use transponder_core::{Maker, Phase, ReleaseKey, Stream, Timestamp};
 
 pub use import::Imported;
 pub use instant::Instant;
+pub use sync::{Awaited, Counted, Due, Expected, Sync, Syncs};
 pub use totals::{Discarded, Histogram, LEAD_TIME_BOUNDS, RESTORE_BOUNDS, Sample, Totals};
 pub use window::{HELD, HELD_WITH_TIES, Known, Window};
 
@@ -116,6 +118,8 @@ pub struct StreamState {
     pub succeeded_until: Option<Instant>,
     /// The imported failure of the app that a success of this stream ended.
     pub inherited: Option<Instant>,
+    /// Syncs of this cluster's own Argo CD that it awaits.
+    pub syncs: Syncs,
 }
 
 /// What a verdict changed, for a store that writes no more than that.
@@ -155,6 +159,7 @@ impl StreamState {
             failing_since: None,
             succeeded_until: None,
             inherited: None,
+            syncs: Syncs::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use transponder_runtime::crash;
 use transponder_store::{Database, Health, Schema, StoreError, Writer};
 
 use super::{Answer, Everything, Saved, Stored, StreamStore, Update};
-use crate::state::{Hold, Instant, Known, StreamState, Window};
+use crate::state::{Hold, Instant, Known, StreamState, Syncs, Window};
 
 /// The file in the data directory.
 const FILE: &str = "dora.db";
@@ -243,8 +243,9 @@ fn stored(row: &Row<'_>, releases: Vec<Known>) -> rusqlite::Result<Stored> {
         window: Window::new(releases, optional_instant(row, 11)?),
         failing_since: optional_instant(row, 9)?,
         succeeded_until: optional_instant(row, 10)?,
-        // Imports are from a cluster's objects, so there are none here.
+        // Imports and Applications are a cluster's objects, so there are none here.
         inherited: None,
+        syncs: Syncs::default(),
     };
     Ok(Stored { version: unsigned(row, 5)?, state: Arc::new(state), sealed: None })
 }

@@ -8,7 +8,9 @@ use super::{
     resource::{self, DoraStream, DoraStreamSpec, DoraStreamStatus, SCHEMA, Samples},
     text::{Line, Problem, count, length, read_count, read_length, read_time, time},
 };
-use crate::state::{Discarded, Histogram, Hold, Imported, Instant, StreamState, Totals, Window};
+use crate::state::{
+    Awaited, Counted, Discarded, Histogram, Hold, Imported, Instant, StreamState, Syncs, Totals, Window,
+};
 
 /// The object of a state.
 pub(super) fn stream_object(state: &StreamState) -> DoraStream {
@@ -48,6 +50,8 @@ pub(super) fn import_object(import: &Imported, at: Instant) -> DoraStream {
         forgotten_until: None,
         claimed_by: import.claimed_by.map(|by| by.to_string()),
         inherited: None,
+        awaited: Vec::new(),
+        counted_syncs: Vec::new(),
         releases: Vec::new(),
     });
     object
@@ -65,8 +69,43 @@ pub(super) fn status(state: &StreamState) -> DoraStreamStatus {
         forgotten_until: state.window.forgotten_until().map(time),
         claimed_by: None,
         inherited: state.inherited.map(time),
+        awaited: state.syncs.awaited.iter().map(awaited).collect(),
+        counted_syncs: state.syncs.counted.iter().map(counted).collect(),
         releases: state.window.known().iter().map(|known| Line(*known).to_string()).collect(),
     }
+}
+
+fn awaited(awaited: &Awaited) -> resource::AwaitedSync {
+    resource::AwaitedSync {
+        application_uid: awaited.application.clone(),
+        baseline: awaited.baseline.map(time),
+        release: awaited.release.to_string(),
+        flow_start: awaited.flow_start.map(time),
+    }
+}
+
+fn counted(counted: &Counted) -> resource::CountedSync {
+    let application_uid = counted.application.clone();
+    resource::CountedSync { application_uid, started_at: time(counted.started_at) }
+}
+
+fn read_syncs(status: &DoraStreamStatus) -> Result<Syncs, Problem> {
+    let awaited = status.awaited.iter().map(|awaited| -> Result<_, Problem> {
+        Ok(Awaited {
+            application: awaited.application_uid.clone(),
+            baseline: optional(awaited.baseline.as_ref(), "status.awaited: baseline")?,
+            release: awaited.release.parse().map_err(wrong("status.awaited: release"))?,
+            flow_start: optional(awaited.flow_start.as_ref(), "status.awaited: flowStart")?,
+        })
+    });
+    let counted = status.counted_syncs.iter().map(|counted| {
+        let started_at = read_time(&counted.started_at).map_err(wrong("status.countedSyncs: startedAt"))?;
+        Ok(Counted { application: counted.application_uid.clone(), started_at })
+    });
+    Ok(Syncs {
+        awaited: awaited.collect::<Result<_, _>>()?,
+        counted: counted.collect::<Result<_, Problem>>()?,
+    })
 }
 
 fn totals(totals: &Totals, deployments: u64) -> resource::Totals {
@@ -117,6 +156,7 @@ pub(super) fn state(spec: &DoraStreamSpec, status: &DoraStreamStatus) -> Result<
         failing_since: optional(status.failing_since.as_ref(), "status.failingSince")?,
         succeeded_until: optional(status.succeeded_until.as_ref(), "status.succeededUntil")?,
         inherited: optional(status.inherited.as_ref(), "status.inherited")?,
+        syncs: read_syncs(status)?,
     })
 }
 

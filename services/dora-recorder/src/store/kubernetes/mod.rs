@@ -34,7 +34,8 @@ pub use resource::crd;
 const PAGE: u32 = 100;
 
 /// Fields of the status that may be absent: in a patch, what is not mentioned stays.
-const OPTIONAL: [&str; 4] = ["failingSince", "succeededUntil", "forgottenUntil", "inherited"];
+const OPTIONAL: [&str; 6] =
+    ["failingSince", "succeededUntil", "forgottenUntil", "inherited", "awaited", "countedSyncs"];
 
 /// The store on the Kubernetes API. Clones share its connections and its health.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use transponder_core::{Maker, ReleaseKey, Stream, StreamKey};
 
 use super::{super::text::read_time, *};
-use crate::state::{Discarded, Histogram, Hold, Instant, Known, Totals, Window};
+use crate::state::{Awaited, Counted, Discarded, Histogram, Hold, Instant, Known, Syncs, Totals, Window};
 
 const NANOS: std::ops::RangeInclusive<i64> = 1..=i64::MAX;
 
@@ -71,6 +71,19 @@ fn all_totals() -> impl Strategy<Value = Totals> {
     )
 }
 
+fn syncs() -> impl Strategy<Value = Syncs> {
+    let awaited = (0..9_u8, option::of(instant()), any::<[u8; 20]>(), option::of(instant()));
+    let awaited = awaited.prop_map(|(uid, baseline, release, flow_start)| Awaited {
+        application: format!("uid-{uid}"),
+        baseline,
+        release: ReleaseKey::from_bytes(release),
+        flow_start,
+    });
+    let counted = (0..9_u8, instant())
+        .prop_map(|(uid, started_at)| Counted { application: format!("uid-{uid}"), started_at });
+    (vec(awaited, 0..4), vec(counted, 0..4)).prop_map(|(awaited, counted)| Syncs { awaited, counted })
+}
+
 prop_compose! {
     fn any_state()(
         stream in stream(),
@@ -81,6 +94,7 @@ prop_compose! {
         failing_since in option::of(instant()),
         succeeded_until in option::of(instant()),
         inherited in option::of(instant()),
+        syncs in syncs(),
     ) -> StreamState {
         StreamState {
             stream,
@@ -91,6 +105,7 @@ prop_compose! {
             failing_since,
             succeeded_until,
             inherited,
+            syncs,
         }
     }
 }

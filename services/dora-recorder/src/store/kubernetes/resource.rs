@@ -109,6 +109,14 @@ pub(super) struct DoraStreamStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub(super) inherited: Option<String>,
+    /// Releases that await a sync of this cluster's own Argo CD.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub(super) awaited: Vec<AwaitedSync>,
+    /// Per Application the last sync that was counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub(super) counted_syncs: Vec<CountedSync>,
     /// The last releases, one line each: its key, its latest finish, and what it was counted as: `failed`, `succeeded`
     /// (`succeeded=` and the finish, when that was not the latest), `conflict`.
     #[serde(default)]
@@ -120,6 +128,38 @@ pub(super) struct DoraStreamStatus {
         )
     )]
     pub(super) releases: Vec<String>,
+}
+
+/// A release that awaits the first sync of an Application that starts after the baseline.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AwaitedSync {
+    /// UID of the Application.
+    #[schemars(length(min = 1, max = 64))]
+    pub(super) application_uid: String,
+    /// Start of its last operation when the release became pending. Absent: there had been none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) baseline: Option<String>,
+    /// Key of the release.
+    #[schemars(regex(pattern = "^[0-9a-f]{40}$"))]
+    pub(super) release: String,
+    /// When its flow began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) flow_start: Option<String>,
+}
+
+/// A sync of an Application that was counted.
+#[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CountedSync {
+    /// UID of the Application.
+    #[schemars(length(min = 1, max = 64))]
+    pub(super) application_uid: String,
+    /// Start of the operation.
+    #[schemars(extend("format" = "date-time"))]
+    pub(super) started_at: String,
 }
 
 /// All totals of a stream.
