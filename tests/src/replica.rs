@@ -1,6 +1,9 @@
 //! One of several processes that run the same service of one installation.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -78,14 +81,27 @@ impl Replica {
     /// When there is no such certificate.
     #[must_use]
     pub fn channel(&self, mesh: &Mesh, caller: &str) -> Channel {
-        let read = |path: PathBuf| std::fs::read(path).expect("a certificate of the mesh");
         let certificate = mesh.certificate(caller);
-        let identity = Identity::from_pem(read(certificate.clone()), read(certificate.with_extension("key")));
-        let authority = Certificate::from_pem(read(mesh.path("mesh/ca.crt")));
-        let tls = ClientTlsConfig::new().ca_certificate(authority).identity(identity);
+        let identity = Identity::from_pem(read(&certificate), read(&certificate.with_extension("key")));
+        self.connect(mesh, |tls| tls.identity(identity))
+    }
+
+    /// A connection without a certificate, for who brings a token.
+    ///
+    /// # Panics
+    ///
+    /// When the mesh has no authority.
+    #[must_use]
+    pub fn task_channel(&self, mesh: &Mesh) -> Channel {
+        self.connect(mesh, |tls| tls)
+    }
+
+    fn connect(&self, mesh: &Mesh, with: impl FnOnce(ClientTlsConfig) -> ClientTlsConfig) -> Channel {
+        let authority = Certificate::from_pem(read(&mesh.path("mesh/ca.crt")));
+        let tls = with(ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost"));
         let address = self.address(self.service);
         let endpoint = Endpoint::from_shared(format!("https://{address}")).expect("an address");
-        endpoint.tls_config(tls.domain_name("localhost")).expect("TLS settings").connect_lazy()
+        endpoint.tls_config(tls).expect("TLS settings").connect_lazy()
     }
 
     /// Where a part of it listens: `admin`, or the service.
@@ -97,6 +113,10 @@ impl Replica {
     pub fn address(&self, part: &str) -> SocketAddr {
         self.addresses[part].as_str().and_then(|text| text.parse().ok()).expect("a part that listens")
     }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("a certificate of the mesh")
 }
 
 async fn readyz(admin: SocketAddr) -> Result<(), String> {

@@ -123,6 +123,12 @@ impl ApiServer {
         self.process = run(self.port, &self.etcd.url(), &self.pki, &self.arguments).await;
     }
 
+    /// Where etcd listens, such as `http://127.0.0.1:40124`.
+    #[must_use]
+    pub fn etcd_url(&self) -> String {
+        self.etcd.url()
+    }
+
     /// Kills etcd as `kill -9` does.
     pub fn kill_etcd(&mut self) -> ExitStatus {
         self.etcd.process.kill()

@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 
-use super::{GoBuild, Source, Tool, cache, cache::Cache};
+use super::{GoBuild, GoFiles, Source, Tool, cache, cache::Cache};
 use crate::{command, report, workspace};
 
 /// Enough for Kubernetes from nothing on two busy cores, twice over.
@@ -33,6 +34,7 @@ pub(super) fn ensure(tool: &Tool, cache: &Cache) -> Result<Vec<Installed>> {
         Source::Given(variable) => given(tool, variable)?,
         Source::System => system(tool)?,
         Source::Go(build) => cached(tool, cache, |folder| go(tool, build, folder))?,
+        Source::GoFiles(files) => cached(tool, cache, |folder| go_files(files, folder))?,
         Source::Npm => cached(tool, cache, npm)?,
         Source::Pypi => cached(tool, cache, pypi)?,
         Source::Debian(packages) => match cached(tool, cache, |folder| debian(packages, folder)) {
@@ -76,6 +78,23 @@ fn go(tool: &Tool, build: &GoBuild, folder: &Path) -> Result<()> {
         .args(build.packages)
         .current_dir(module);
     command::succeed(&mut command, &format!("go build of {}", tool.name), BUILD).map(drop)
+}
+
+fn go_files(wanted: &GoFiles, folder: &Path) -> Result<()> {
+    let mut download = Command::new("go");
+    download.args(["mod", "download", "-json", wanted.module]).current_dir(folder);
+    let answer = command::succeed(&mut download, "go mod download", FETCH)?;
+    let answer: Value = serde_json::from_str(&answer).context("read the answer of go mod download")?;
+    let sum = answer["Sum"].as_str().unwrap_or_default();
+    ensure!(sum == wanted.sum, "{} has the sum {sum}, not {}", wanted.module, wanted.sum);
+    let module = Path::new(answer["Dir"].as_str().context("go mod download names no folder")?);
+    for file in wanted.files {
+        let from = module.join(file);
+        let name = from.file_name().context("a file has a name")?;
+        // Its own bytes: a copy would keep that nobody may write it.
+        fs::write(folder.join(name), fs::read(&from).with_context(|| format!("read {}", from.display()))?)?;
+    }
+    Ok(())
 }
 
 fn npm(folder: &Path) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! Each lives in a folder of its own, `<cache>/<name>-<version>`, made under a temporary name and renamed, so that a
 //! broken download is never used. The cache is `~/.cache/transponder-tools`; `TRANSPONDER_TOOLS` moves it. Checksums
-//! are those of the registries: the `go.sum` of `tools/go` and `tools/kubernetes`, `tools/npm/package-lock.json`,
+//! are those of the registries: the `go.sum` of `tools/go` and `tools/kubernetes`, the sums below, `tools/npm/package-lock.json`,
 //! `tools/pypi/requirements.txt`, and Debian's signed package lists.
 
 mod cache;
@@ -41,6 +41,8 @@ struct Program {
 enum Source {
     /// Built by one `go build`.
     Go(GoBuild),
+    /// Files out of a Go module, of which nothing is built.
+    GoFiles(GoFiles),
     /// Installed from `tools/npm`.
     Npm,
     /// One file out of the source archive named in `tools/pypi`.
@@ -62,6 +64,17 @@ struct GoBuild {
     packages: &'static [&'static str],
     /// What the linker is told; empty for nothing.
     ldflags: &'static str,
+}
+
+/// Files of a Go module.
+#[derive(Debug)]
+struct GoFiles {
+    /// The module and its version.
+    module: &'static str,
+    /// Its checksum, as a `go.sum` would have it.
+    sum: &'static str,
+    /// The files, which land in the tool's folder by their own names.
+    files: &'static [&'static str],
 }
 
 /// All tools, quick ones first: they are set up in this order.
@@ -104,6 +117,16 @@ pub(crate) const TOOLS: &[Tool] = &[
         version: "1.8.6",
         source: Source::Pypi,
         programs: &[program("grpcurl-v1alpha", "grpcurl")],
+    },
+    Tool {
+        name: "argocd-crds",
+        version: "3.2.1",
+        source: Source::GoFiles(GoFiles {
+            module: "github.com/argoproj/argo-cd/v3@v3.2.1",
+            sum: "h1:rvrkW/JdH4V+xJgNDZI9wa/Ygd+fWoGbd1rAhvno22c=",
+            files: &["manifests/crds/application-crd.yaml"],
+        }),
+        programs: &[program("argocd-application-crd", "application-crd.yaml")],
     },
     Tool {
         name: "grpcurl",
