@@ -11,7 +11,6 @@ use std::time::Duration;
 use argo::{Argo, expect, proto, time, until_counted};
 use ground::{Ground, shared};
 use serde_json::json;
-use tokio::sync::OnceCell;
 use tonic::Code;
 use transponder_tests::{SHORT, eventually, kubernetes::ApiServer};
 
@@ -20,8 +19,7 @@ const TAKEN_OVER: Duration = Duration::from_secs(25);
 
 /// A namespace of recorders and one of an Argo CD.
 async fn ready(server: &ApiServer, namespace: &'static str) -> (Ground, Argo) {
-    static DEFINED: OnceCell<()> = OnceCell::const_new();
-    DEFINED.get_or_init(|| argo::define(server)).await;
+    argo::define(server).await;
     let mut ground = Ground::new(server, namespace).await;
     let argo = Argo::new(server, &mut ground).await;
     argo.give_rights(server, &ground).await;

@@ -12,12 +12,15 @@ use crate::ground::{ACCOUNT, Ground, Recorder};
 
 const RBAC: &str = include_str!("../../../deploy/kubernetes/rbac/dora-recorder-applications.yaml");
 
-/// Applies Argo CD's own definition of Application.
+/// Applies Argo CD's own definition of Application, which is too large for an annotation.
 pub(crate) async fn define(server: &ApiServer) {
     let file = tool("argocd-application-crd").display().to_string();
-    server.kubectl(["create", "-f", &file]).await.success();
-    let wait = ["wait", "--for=condition=Established", "crd/applications.argoproj.io", "--timeout=20s"];
-    server.kubectl(wait).await.success();
+    server.kubectl(["apply", "--server-side", "-f", &file]).await.success();
+    eventually("Applications are served", SHORT, || async {
+        let listed = server.kubectl(["get", "applications", "-A"]).await;
+        if listed.code == Some(0) { Ok(()) } else { Err(listed.stderr) }
+    })
+    .await;
 }
 
 /// Seconds after an instant that is long ago.
