@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use argo::{Argo, expect, proto, time, until_counted};
 use ground::{Ground, shared};
+use rustix::process::Signal;
 use serde_json::json;
 use tonic::Code;
-use transponder_tests::{SHORT, eventually, kubernetes::ApiServer};
+use transponder_tests::{
+    SHORT, eventually,
+    kubernetes::{ApiServer, AuditEvent},
+};
 
 /// Longest wait for a replica that takes over from one that was killed.
 const TAKEN_OVER: Duration = Duration::from_secs(25);
@@ -175,4 +179,89 @@ async fn without_argo_cd_or_the_right_to_look_at_it_everything_else_works_and_th
     argo.ended(&server, "shop-test", "Succeeded", 100).await;
     until_counted(&recorder, "test", 1, 0).await;
     recorder.shows(TAKEN_OVER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_dies_before_or_after_the_write_leaves_a_sync_that_is_counted_once() {
+    let server = shared().await;
+    let (ground, argo) = ready(&server, "killed").await;
+    for (env, point) in [("before", "dora.commit.before:2"), ("after", "dora.commit.after:2")] {
+        let application = format!("shop-{env}");
+        argo.create(&server, &application).await;
+        // The first write is the expectation, the second the count.
+        let mut recorder = ground.start_with(env, &[("TRANSPONDER_CRASH_AT", point.to_owned())]).await;
+        recorder.replica.ready().await;
+        recorder.shows(SHORT).await;
+        assert_eq!(expect(&recorder, &ground, env, "r-1").await.unwrap(), None);
+        argo.ended(&server, &application, "Succeeded", 100).await;
+        recorder.ends(SHORT).await;
+        ground.release_lease(&server).await;
+        let mut next = ground.start(&format!("{env}-next")).await;
+        next.replica.ready().await;
+        until_counted(&next, env, 1, 0).await;
+        argo.reconciled(&server, &application, 200).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        until_counted(&next, env, 1, 0).await;
+        assert!(next.replica.process().terminate(Duration::from_secs(20)).await.success());
+    }
+    argo.assert_read_only(&server, &ground);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_hangs_and_one_that_takes_over_count_a_sync_once() {
+    let server = shared().await;
+    let (ground, argo) = ready(&server, "hangs").await;
+    argo.create(&server, "shop-test").await;
+    let mut one = ground.start("one").await;
+    one.replica.ready().await;
+    one.shows(SHORT).await;
+    let mut two = ground.start("two").await;
+    two.replica.ready().await;
+    assert_eq!(expect(&two, &ground, "test", "r-1").await.unwrap(), None);
+    one.replica.process().signal(Signal::STOP);
+    argo.ended(&server, "shop-test", "Failed", 100).await;
+    two.shows(TAKEN_OVER).await;
+    until_counted(&two, "test", 0, 1).await;
+    assert_eq!(expect(&two, &ground, "test", "r-2").await.unwrap(), Some(proto(100)));
+    argo.ended(&server, "shop-test", "Succeeded", 200).await;
+    one.replica.process().signal(Signal::CONT);
+    until_counted(&two, "test", 1, 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    until_counted(&two, "test", 1, 1).await;
+    let totals = &ground.object(&server).await["status"]["totals"];
+    assert_eq!((&totals["succeeded"], &totals["failed"]), (&json!(1), &json!(1)), "{totals}");
+    argo.assert_read_only(&server, &ground);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_that_ended_while_changes_were_forgotten_is_found_by_listing_again() {
+    let mut server = ApiServer::start().await;
+    ground::define(&server).await;
+    let (ground, argo) = ready(&server, "compacted").await;
+    argo.create(&server, "shop-test").await;
+    argo.ended(&server, "shop-test", "Failed", 50).await;
+    let mut recorder = ground.start("first").await;
+    recorder.replica.ready().await;
+    recorder.shows(SHORT).await;
+    assert_eq!(expect(&recorder, &ground, "test", "r-1").await.unwrap(), Some(proto(50)));
+
+    server.kill_apiserver();
+    let lists = recorder_lists(&server, &argo);
+    argo.ended_unseen(&server, "shop-test", 100).await;
+    server.start_apiserver().await;
+    recorder.shows(TAKEN_OVER).await;
+    until_counted(&recorder, "test", 1, 0).await;
+    assert!(recorder_lists(&server, &argo) > lists, "the Applications were not listed again");
+    argo.reconciled(&server, "shop-test", 200).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    until_counted(&recorder, "test", 1, 0).await;
+    // An API server that has just begun refuses what it does not know yet to be allowed.
+    argo.assert_nothing_written(&server, &ground);
+}
+
+fn recorder_lists(server: &ApiServer, argo: &Argo) -> usize {
+    let lists = |event: &AuditEvent| {
+        event.verb == "list" && event.resource == "applications" && event.namespace == argo.namespace
+    };
+    server.audit().iter().filter(|event| lists(event)).count()
 }

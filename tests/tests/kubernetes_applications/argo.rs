@@ -6,7 +6,11 @@ use prost_types::Timestamp;
 use serde_json::{Value, json};
 use tonic::{Request, Status};
 use transponder_proto::v1::{self, dora_recorder_client::DoraRecorderClient};
-use transponder_tests::{SHORT, eventually, kubernetes::ApiServer, tool};
+use transponder_tests::{
+    Run, SHORT, eventually,
+    kubernetes::{ApiServer, AuditEvent},
+    tool,
+};
 
 use crate::ground::{ACCOUNT, Ground, Recorder};
 
@@ -103,22 +107,45 @@ impl Argo {
         self.patch(server, name, json!({ "status": { "reconciledAt": time(second) } })).await;
     }
 
+    /// An operation ends well while no API server runs, and etcd forgets how it came to that.
+    pub(crate) async fn ended_unseen(&self, server: &ApiServer, name: &str, started: i64) {
+        let url = server.etcd_url();
+        let etcdctl = async |arguments: &[&str]| {
+            let run = Run::tool("etcdctl").env("ETCDCTL_API", "3").args(["--endpoints", &url]);
+            run.args(arguments).run().await.success()
+        };
+        let key = format!("/registry/argoproj.io/applications/{}/{name}", self.namespace);
+        let mut object = etcdctl(&["get", "--print-value-only", &key]).await.json();
+        object["status"] = json!({
+            "operationState": {
+                "operation": {}, "phase": "Succeeded", "startedAt": time(started), "finishedAt": time(started + 5),
+            },
+            "reconciledAt": time(started + 6),
+        });
+        etcdctl(&["put", &key, &object.to_string()]).await;
+        let read = etcdctl(&["get", &key, "--write-out=json"]).await.json();
+        etcdctl(&["compact", &read["header"]["revision"].to_string()]).await;
+    }
+
     /// What recorders asked in this namespace: nothing was refused, and nothing written.
     pub(crate) fn assert_read_only(&self, server: &ApiServer, ground: &Ground) {
-        let user = format!("system:serviceaccount:{}:{ACCOUNT}", ground.namespace);
-        let all = server.audit();
-        let own: Vec<_> = all.iter().filter(|event| event.user == user).collect();
-        assert!(own.iter().any(|event| event.resource == "applications"));
-        for event in own {
+        for event in self.assert_nothing_written(server, ground) {
             assert_ne!(event.code, 403, "{event:?}");
-            let read = matches!(&*event.verb, "get" | "list" | "watch");
-            if event.group == "argoproj.io" || event.namespace == self.namespace {
-                assert!(
-                    read && event.resource == "applications" && event.namespace == self.namespace,
-                    "{event:?}"
-                );
-            }
         }
+    }
+
+    /// Nothing of Argo CD's was written, and nothing else of it looked at. Answers all that the recorders asked.
+    pub(crate) fn assert_nothing_written(&self, server: &ApiServer, ground: &Ground) -> Vec<AuditEvent> {
+        let user = format!("system:serviceaccount:{}:{ACCOUNT}", ground.namespace);
+        let own: Vec<_> = server.audit().into_iter().filter(|event| event.user == user).collect();
+        assert!(own.iter().any(|event| event.resource == "applications"));
+        for event in
+            own.iter().filter(|event| event.group == "argoproj.io" || event.namespace == self.namespace)
+        {
+            assert!(matches!(&*event.verb, "get" | "list" | "watch"), "{event:?}");
+            assert!(event.resource == "applications" && event.namespace == self.namespace, "{event:?}");
+        }
+        own
     }
 }
 
