@@ -165,7 +165,7 @@ async fn without_argo_cd_or_the_right_to_look_at_it_everything_else_works_and_th
         })
         .await;
     };
-    says(&mut recorder, "dora-recorder-applications.yaml").await;
+    says(&mut recorder, "transponder manifests applications").await;
     argo.give_rights(&server, &ground).await;
     says(&mut recorder, "serves no applications.argoproj.io").await;
     let status = expect(&recorder, &ground, "test", "r-1").await.unwrap_err();

@@ -146,6 +146,7 @@ async fn a_new_stream_stands_at_zero_first_and_no_other_clock_takes_back_what_wa
     let mut ground = Ground::new(&server, "hold").await;
     ground.mesh.set("dora.zero_hold", "3s");
     let mut first = ground.start("first").await;
+    first.replica.ready().await;
     first.shows(SHORT).await;
     first.record("shop", "r-1", Succeeded, 100).await;
     let shown = first.shown().await.expect("it shows the totals");

@@ -111,7 +111,7 @@ impl Applications {
                 "the API server serves no applications.argoproj.io: until Argo CD is installed no release of this cluster is counted; without one, unset dora.local_cluster"
             ),
             Kind::Refused => tracing::warn!(
-                "no right to watch Applications: until deploy/kubernetes/rbac/dora-recorder-applications.yaml is applied in namespace {namespace} no release of this cluster is counted"
+                "no right to watch Applications: until the manifests of `transponder manifests applications` are applied in namespace {namespace} no release of this cluster is counted"
             ),
             _ => {}
         }
@@ -121,6 +121,7 @@ impl Applications {
     pub(crate) async fn count(&self, ledger: &Arc<Ledger>, term: &Term) {
         if self.counting().not_before.is_some_and(|at| Instant::now() < at)
             || ledger.store().health().borrow().problem.is_some()
+            || ledger.loaded().borrow().is_err()
         {
             return;
         }

@@ -29,6 +29,13 @@ pub enum Which {
         #[arg(long, default_value = NAMESPACE)]
         namespace: String,
     },
+    /// What the DoraRecorder may do with the Applications of this cluster's own Argo CD: to be applied in their
+    /// namespace, where `dora.local_cluster` is set.
+    Applications {
+        /// The namespace of Transponder, in which the ServiceAccount is.
+        #[arg(long, default_value = NAMESPACE)]
+        namespace: String,
+    },
 }
 
 /// Prints manifests, to be piped into `kubectl apply -f -`.
@@ -39,6 +46,8 @@ pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.which {
         Which::Crds => crds()?,
         Which::Rbac { namespace } => rbac(namespace),
+        Which::Rbac { namespace } => RBAC.join("---\n").replace(NAMESPACE, namespace),
+        Which::Applications { namespace } => APPLICATIONS.replace(NAMESPACE, namespace),
     };
     print(&text);
     Ok(ExitCode::SUCCESS)
@@ -66,6 +75,8 @@ pub fn rbac(namespace: &str) -> String {
 pub fn definitions() -> [CustomResourceDefinition; 3] {
     [transponder_edge::crd(), transponder_dora_recorder::crd(), transponder_release_tracking::crd()]
 }
+/// Apart from the others: it is for another namespace, and not needed everywhere.
+const APPLICATIONS: &str = include_str!("../../../../deploy/kubernetes/rbac/dora-recorder-applications.yaml");
 
 /// All definitions, as one stream of YAML documents.
 ///
