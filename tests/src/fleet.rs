@@ -115,6 +115,19 @@ impl Fleet {
         }
     }
 
+    /// Lets the replicas of a service that are started from now on reach the API server by way of another address.
+    ///
+    /// # Panics
+    ///
+    /// When it was reached by another way before.
+    pub fn by_way_of(&self, service: &'static str, address: SocketAddr) {
+        let file = &self.kubeconfigs[service];
+        let (direct, detour) = (self.server.url(), format!("https://{address}"));
+        let config = std::fs::read_to_string(file).expect("read a kubeconfig");
+        assert!(config.contains(&direct), "{direct} is not in {}", file.display());
+        std::fs::write(file, config.replace(&direct, &detour)).expect("write a kubeconfig");
+    }
+
     /// Starts so many replicas of each and waits until they are ready.
     pub async fn start_all(&mut self, edges: usize, others: usize) {
         for (service, ..) in SERVICES {

@@ -144,6 +144,27 @@ impl ApiServer {
         self.etcd.again().await;
     }
 
+    /// Keeps in a file what etcd has now, as an operator's backup does.
+    pub async fn save(&self) -> PathBuf {
+        let file = self.folder().join("snapshot.db");
+        self.etcd.save(&file).await;
+        file
+    }
+
+    /// Takes everything back to what was kept in a file, as an operator does: both programs are stopped before and
+    /// started after.
+    pub async fn restore(&mut self, file: &Path) {
+        self.kill_apiserver();
+        self.kill_etcd();
+        self.etcd.restore(file).await;
+        self.start_apiserver().await;
+    }
+
+    /// Lets etcd forget how everything was before now.
+    pub async fn compact(&self) {
+        self.etcd.compact().await;
+    }
+
     /// Waits until the API server says that it is ready.
     pub async fn ready(&mut self) {
         wait(&mut self.process, self.port, &self.pki).await;

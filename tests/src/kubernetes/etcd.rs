@@ -1,11 +1,12 @@
 //! The store of a control plane.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::{LONG, Process, curl, ports, tool};
+use crate::{LONG, Process, Run, curl, ports, tool};
 
 /// What the data of etcd survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +40,35 @@ impl Etcd {
         self.process = run(&self.data, self.port, self.durability).await;
     }
 
+    /// Keeps in a file what there is now.
+    pub(super) async fn save(&self, file: &Path) {
+        etcdctl().args(["--endpoints", &self.url(), "snapshot", "save"]).args([file]).run().await.success();
+    }
+
+    /// Replaces everything by what was kept in a file, and starts it again.
+    pub(super) async fn restore(&mut self, file: &Path) {
+        assert!(self.process.ended().is_some(), "etcd still runs");
+        fs::remove_dir_all(&self.data).expect("remove the data of etcd");
+        let restore = etcdctl().args(["snapshot", "restore"]).args([file]);
+        restore.args([Path::new("--data-dir"), &self.data]).run().await.success();
+        self.again().await;
+    }
+
+    /// Forgets how everything was before now.
+    pub(super) async fn compact(&self) {
+        let url = self.url();
+        let status = etcdctl().args(["--endpoints", &url, "endpoint", "status", "-w", "json"]).run().await;
+        let now = status.success().json()[0]["Status"]["header"]["revision"].to_string();
+        etcdctl().args(["--endpoints", &url, "compact", &now]).run().await.success();
+    }
+
     pub(super) fn url(&self) -> String {
         url(self.port)
     }
+}
+
+fn etcdctl() -> Run {
+    Run::tool("etcdctl").env("ETCDCTL_API", "3")
 }
 
 fn url(port: u16) -> String {
