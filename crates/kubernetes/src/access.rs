@@ -7,8 +7,9 @@ use kube::{
     Api, Client, Config, Resource,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tower::{Layer as _, retry::RetryLayer, service_fn};
 
-use crate::{ApiError, KubernetesConfig};
+use crate::{ApiError, KubernetesConfig, busy::Busy};
 
 /// Who the API server notes as the writer of a field.
 pub const MANAGER: &str = "transponder";
@@ -54,7 +55,13 @@ impl Access {
         // Never by a proxy that the environment names for other purposes.
         found.proxy_url = None;
         let namespace = config.namespace.clone().unwrap_or_else(|| found.default_namespace.clone());
+        found.default_retry = false;
         let client = Client::try_from(found).map_err(|e| AccessError::Unusable(e.to_string()))?;
+        let once = service_fn(move |request| {
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        let client = Client::new(RetryLayer::new(Busy::default()).layer(once), namespace.clone());
         Ok(Self { client, namespace, timeout: config.request_timeout })
     }
 

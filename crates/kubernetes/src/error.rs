@@ -36,6 +36,8 @@ pub enum Kind {
     Missing,
     /// The object is not what the definition demands.
     Invalid,
+    /// It has too much to do, and did not begin with it (429).
+    Busy,
     /// No answer, or one that says to come again. The request may have been carried out.
     Unavailable,
 }
@@ -93,6 +95,7 @@ fn kind(status: &Status) -> Kind {
         (404, _) if names_something(status) => Kind::NotFound,
         (404, _) => Kind::Missing,
         (401 | 403, _) => Kind::Refused,
+        (429, _) => Kind::Busy,
         (400 | 413 | 422, _) => Kind::Invalid,
         // A webhook may deny with any code, but says who it is.
         _ if status.message.starts_with("admission webhook ") => Kind::Refused,
@@ -162,7 +165,7 @@ mod tests {
         let mut busy = status(429, "TooManyRequests", "");
         busy.details.as_mut().unwrap().retry_after_seconds = 7;
         let error = ApiError::of_status("write", &busy);
-        assert_eq!((error.kind, error.retry_after), (Kind::Unavailable, Some(Duration::from_secs(7))));
+        assert_eq!((error.kind, error.retry_after), (Kind::Busy, Some(Duration::from_secs(7))));
         for code in [0, 500, 503, 504] {
             assert_eq!(kind(&status(code, "", "")), Kind::Unavailable, "{code}");
         }

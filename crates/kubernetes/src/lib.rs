@@ -9,6 +9,7 @@
 //! Which objects there are is each service's own business.
 
 mod access;
+mod busy;
 mod cache;
 mod changes;
 mod config;

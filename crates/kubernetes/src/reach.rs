@@ -32,7 +32,8 @@ impl Reach {
         self.0.subscribe()
     }
 
-    /// Takes note of how a request ended. An answer that refuses one object for what it is says nothing of the store.
+    /// Takes note of how a request ended. An answer that refuses one object for what it is says nothing of the store, nor
+    /// does one that says to come again.
     pub fn note<T>(&self, ended: &Result<T, ApiError>) {
         match ended {
             Err(error) if matches!(error.kind, Kind::Unavailable | Kind::Refused | Kind::Missing) => {

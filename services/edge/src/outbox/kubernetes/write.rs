@@ -177,6 +177,8 @@ impl KubernetesOutbox {
                     return Ok(decided);
                 }
                 Err(error) if error.kind == Kind::Conflict => {}
+                // It has been waited for already. The others' writes must not be decided anew for it.
+                Err(error) if error.kind == Kind::Busy => continue,
                 Err(error) if error.kind == Kind::NotFound => return Ok(lost(tenure, key, known.sequence)),
                 Err(error) if error.kind == Kind::Invalid => {
                     // It must not keep those of all other events from being written.

@@ -111,7 +111,7 @@ impl Kubernetes {
                 let data = found.data.unwrap_or_default();
                 Tokens::read(at, |key| Ok(data.get(key).map(|bytes| bytes.0.clone())))
             }
-            Err(error) if error.kind == Kind::Unavailable => {
+            Err(error) if matches!(error.kind, Kind::Unavailable | Kind::Busy) => {
                 self.outage.failed(&error);
                 return self.registry.doubt(error.to_string());
             }

@@ -150,9 +150,12 @@ impl From<ApiError> for Refusal {
     fn from(error: ApiError) -> Self {
         match error.kind {
             Kind::Conflict | Kind::Exists | Kind::NotFound => Self::Stale,
-            Kind::Expired | Kind::Refused | Kind::Missing | Kind::Invalid | Kind::Unavailable => {
-                Self::Final(error.into())
-            }
+            Kind::Expired
+            | Kind::Refused
+            | Kind::Missing
+            | Kind::Invalid
+            | Kind::Busy
+            | Kind::Unavailable => Self::Final(error.into()),
         }
     }
 }
