@@ -91,16 +91,21 @@ fn kind(status: &Status) -> Kind {
         (_, reason::ALREADY_EXISTS) => Kind::Exists,
         (409, _) => Kind::Conflict,
         (410, _) | (_, reason::EXPIRED | reason::GONE) => Kind::Expired,
+        // Admission may deny with any code, but says who it is.
+        _ if denied(&status.message) => Kind::Refused,
         // A namespace that is not there refuses a creation in the same words as an object that is not there.
         (404, _) if names_something(status) => Kind::NotFound,
         (404, _) => Kind::Missing,
         (401 | 403, _) => Kind::Refused,
         (429, _) => Kind::Busy,
         (400 | 413 | 422, _) => Kind::Invalid,
-        // A webhook may deny with any code, but says who it is.
-        _ if status.message.starts_with("admission webhook ") => Kind::Refused,
         _ => Kind::Unavailable,
     }
+}
+
+fn denied(message: &str) -> bool {
+    message.starts_with("admission webhook ")
+        || message.contains("ValidatingAdmissionPolicy '") && message.contains(" denied request")
 }
 
 fn names_something(status: &Status) -> bool {
@@ -168,6 +173,21 @@ mod tests {
         assert_eq!((error.kind, error.retry_after), (Kind::Busy, Some(Duration::from_secs(7))));
         for code in [0, 500, 503, 504] {
             assert_eq!(kind(&status(code, "", "")), Kind::Unavailable, "{code}");
+        }
+    }
+
+    #[test]
+    fn who_denies_is_known_by_its_words_whatever_the_code() {
+        for message in [
+            "admission webhook \"freeze.example\" denied the request: no",
+            "releaseoutcomes.transponder.dev \"a\" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding \
+             'freeze' denied request: no",
+        ] {
+            for code in [400, 403, 422, 500] {
+                let mut denied = status(code, "Invalid", "a");
+                denied.message = message.into();
+                assert_eq!(kind(&denied), Kind::Refused, "{code} {message}");
+            }
         }
     }
 
