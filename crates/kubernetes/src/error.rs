@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::core::response::{Status, reason};
+use kube::core::response::{Status, StatusDetails, reason};
 use transponder_store::StoreError;
 
 /// A request that failed.
@@ -28,7 +28,8 @@ pub enum Kind {
     Exists,
     /// It has changed since it was read.
     Conflict,
-    /// What was asked for is older than what the API server remembers: list again.
+    /// What was asked for is older than what the API server remembers, or newer than all that it knows since its store
+    /// was set back: list again.
     Expired,
     /// We may not: a permission, a quota, an admission webhook, a namespace that goes.
     Refused,
@@ -91,6 +92,7 @@ fn kind(status: &Status) -> Kind {
         (_, reason::ALREADY_EXISTS) => Kind::Exists,
         (409, _) => Kind::Conflict,
         (410, _) | (_, reason::EXPIRED | reason::GONE) => Kind::Expired,
+        _ if of_the_future(status) => Kind::Expired,
         // Admission may deny with any code, but says who it is.
         _ if denied(&status.message) => Kind::Refused,
         // A namespace that is not there refuses a creation in the same words as an object that is not there.
@@ -101,6 +103,13 @@ fn kind(status: &Status) -> Kind {
         (400 | 413 | 422, _) => Kind::Invalid,
         _ => Kind::Unavailable,
     }
+}
+
+/// Whether a version was asked for that the store has not come to: it was set back.
+fn of_the_future(status: &Status) -> bool {
+    const TOO_LARGE: &str = "ResourceVersionTooLarge";
+    let named = |details: &StatusDetails| details.causes.iter().any(|cause| cause.reason == TOO_LARGE);
+    status.details.as_ref().is_some_and(named) || status.message.starts_with("Too large resource version")
 }
 
 fn denied(message: &str) -> bool {
@@ -135,7 +144,7 @@ impl From<ApiError> for StoreError {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::response::StatusDetails;
+    use kube::core::response::StatusCause;
 
     use super::*;
 
@@ -174,6 +183,18 @@ mod tests {
         for code in [0, 500, 503, 504] {
             assert_eq!(kind(&status(code, "", "")), Kind::Unavailable, "{code}");
         }
+    }
+
+    #[test]
+    fn a_version_of_the_future_is_expired() {
+        let mut future = status(504, "Timeout", "");
+        let reason = "ResourceVersionTooLarge".to_owned();
+        let cause = StatusCause { reason, message: String::new(), field: String::new() };
+        future.details.as_mut().unwrap().causes.push(cause);
+        assert_eq!(kind(&future), Kind::Expired);
+        future.details = None;
+        future.message = "Too large resource version: 900, current: 500".into();
+        assert_eq!(kind(&future), Kind::Expired);
     }
 
     #[test]

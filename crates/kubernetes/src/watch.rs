@@ -98,10 +98,12 @@ async fn run<K>(
             Ok(Event::Apply(object)) => told(News::Changed(object)).await,
             Ok(Event::Delete(object)) => told(News::Gone(object)).await,
             Err(error) => {
+                let lost = is_lost(&error);
                 let error = failure(&error);
                 outage.failed(&error);
-                // The client lists again when a watch that runs is told so, but not when one is refused for it.
-                if error.kind == Kind::Expired {
+                // The client lists again when a watch that runs is told so, but not when one is refused for it. Nor when
+                // the API server was away, which may have been to set its store back: it would be silent for long then.
+                if lost || error.kind == Kind::Expired {
                     events = begin();
                 }
                 let wait = error.retry_after.unwrap_or_default().max(pause).min(AGAIN[1]);
@@ -113,6 +115,16 @@ async fn run<K>(
                 pause = (pause * 2).min(AGAIN[1]);
             }
         }
+    }
+}
+
+/// Whether there was no answer at all.
+fn is_lost(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => !matches!(error, kube::Error::Api(_)),
+        _ => false,
     }
 }
 

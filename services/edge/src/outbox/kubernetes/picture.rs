@@ -40,6 +40,7 @@ pub(super) struct Picture {
     last: i64,
     /// Place of the last verdict in the order of hand-overs.
     order: i64,
+    newest: u64,
 }
 
 /// What is new in an object.
@@ -72,6 +73,11 @@ impl Picture {
         self.get(key).is_some_and(waits)
     }
 
+    /// The newest version that was seen of anything. A list that is older shows that the store was set back.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// Takes over a list: what is not in it is gone.
     pub(super) fn replace(&mut self, listed: &HashSet<EventKey>, open: &[Outcome]) {
         let gone: Vec<_> = self.known.keys().filter(|key| !listed.contains(key)).copied().collect();
@@ -79,6 +85,16 @@ impl Picture {
         for outcome in open {
             self.see(outcome);
         }
+    }
+
+    /// Believes nothing of what is known any more: the store was set back to a backup, and versions and numbers of
+    /// observations come once more, for other things. A list is to follow.
+    pub(super) fn doubt(&mut self) {
+        for known in self.known.values_mut() {
+            known.version = 0;
+            known.numbers.clear();
+        }
+        self.newest = 0;
     }
 
     pub(super) fn forget(&mut self, key: EventKey) {
@@ -96,6 +112,7 @@ impl Picture {
     /// Takes over an object: its status unless what is known is as new, its observations in any case, since a write of
     /// our own that met a conflict has brought the version but told nobody of the news.
     pub(super) fn see(&mut self, outcome: &Outcome) -> Seen {
+        self.newest = self.newest.max(outcome.version);
         let new = !self.known.contains_key(&outcome.key);
         let sequence = match self.known.get(&outcome.key) {
             Some(known) => known.sequence,
@@ -131,6 +148,7 @@ impl Picture {
 
     /// Notes what was written.
     pub(super) fn wrote(&mut self, key: EventKey, version: u64, status: &Status) {
+        self.newest = self.newest.max(version);
         if let Some(known) = self.known.get_mut(&key)
             && known.version < version
         {

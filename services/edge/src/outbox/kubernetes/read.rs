@@ -27,11 +27,23 @@ impl KubernetesOutbox {
     /// Everything that is open, as the new holder of the Lease or after a failure: what was in memory is not trusted.
     pub(super) async fn read_backlog(&self) -> Result<Backlog, StoreError> {
         let tenure = self.tenure()?;
+        let newest = tenure.picture().newest();
         let (mut open, version) = self.pages(ListParams::default().fields(OPEN)).await?;
         open.sort_by_key(|outcome| (outcome.received_at, outcome.key));
         let listed: HashSet<EventKey> = open.iter().map(|outcome| outcome.key).collect();
         open.retain(taken);
-        tenure.picture().replace(&listed, &open);
+        {
+            let mut picture = tenure.picture();
+            if version.parse().is_ok_and(|listed: u64| listed < newest) {
+                tracing::error!(
+                    known = newest,
+                    listed = version,
+                    "the API server's store was set back to an older state: what was accepted since then is gone"
+                );
+                picture.doubt();
+            }
+            picture.replace(&listed, &open);
+        }
         let mut all: HashMap<_, _> = self
             .releases_of(&tenure, &open)
             .await?

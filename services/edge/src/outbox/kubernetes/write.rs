@@ -188,6 +188,8 @@ impl KubernetesOutbox {
                 Err(error) => return Err(error.into()),
             }
             match self.get(key).await? {
+                // What is read is never older than what was known before, but for one reason.
+                Some(outcome) if outcome.version < known.version => return Err(set_back()),
                 Some(outcome) => tenure.picture().wrote(key, outcome.version, &outcome.status),
                 None => return Ok(lost(tenure, key, known.sequence)),
             }
@@ -263,6 +265,11 @@ fn lost(tenure: &Tenure, key: EventKey, sequence: i64) -> Decided {
     tenure.picture().forget(key);
     // Nothing of it waits for a verdict any more.
     Decided { handed_over: Vec::new(), replaced: vec![sequence] }
+}
+
+fn set_back() -> StoreError {
+    let problem = "its store was set back to an older state: everything is read anew".to_owned();
+    StoreError::Unavailable { action: "note what became of an outcome", problem }
 }
 
 fn contended(action: &'static str) -> StoreError {
