@@ -24,6 +24,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("kubernetes_access", &["curl", "grpcurl", "etcd", "kubernetes"]),
     ("kubernetes_costs", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_applications", &["curl", "argocd-crds", "etcd", "kubernetes"]),
+    ("kubernetes_failures", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
     ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),
