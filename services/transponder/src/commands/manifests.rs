@@ -46,7 +46,6 @@ pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.which {
         Which::Crds => crds()?,
         Which::Rbac { namespace } => rbac(namespace),
-        Which::Rbac { namespace } => RBAC.join("---\n").replace(NAMESPACE, namespace),
         Which::Applications { namespace } => APPLICATIONS.replace(NAMESPACE, namespace),
     };
     print(&text);
