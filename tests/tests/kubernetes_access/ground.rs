@@ -22,6 +22,12 @@ pub(crate) async fn apply(server: &ApiServer, file: &str) {
     here(server, &text.replace("platform-system", NAMESPACE)).await;
 }
 
+/// The definitions, and the account of the edge with what it needs for its outbox.
+pub(crate) async fn edge(server: &ApiServer) {
+    apply(server, "../crds.yaml").await;
+    apply(server, "edge.yaml").await;
+}
+
 /// Applies manifests that name no namespace, in the services' namespace.
 pub(crate) async fn here(server: &ApiServer, manifests: &str) {
     server.apply(&format!("{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {NAMESPACE} }} }}")).await;

@@ -37,8 +37,7 @@ async fn object(server: &ApiServer, kind: &str, name: &str) -> Value {
 async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     let _alone = alone().await;
     let server = ApiServer::start().await;
-    ground::here(&server, "{ apiVersion: v1, kind: ServiceAccount, metadata: { name: transponder-edge } }")
-        .await;
+    ground::edge(&server).await;
     let mut apart = part(&server, "transponder-edge", &[]).await;
     let admin = server.admin_kubeconfig();
     let url = ["--url", "https://relay.example:30880", "--app-namespaces", "app-*"];

@@ -23,8 +23,7 @@ const SOON: Duration = Duration::from_secs(4);
 
 /// The edge with its own account and its Role, which names the Secrets of these clusters.
 async fn edge(server: &ApiServer, clusters: &[&str]) -> Apart {
-    ground::here(server, "{ apiVersion: v1, kind: ServiceAccount, metadata: { name: transponder-edge } }")
-        .await;
+    ground::edge(server).await;
     ground::apply(server, "edge-registry.yaml").await;
     allow(server, clusters).await;
     // Whatever is logged, no token is.
