@@ -51,14 +51,15 @@ impl Ground {
 
     /// Waits until every event is delivered to all of its targets.
     async fn all_delivered(&self) -> usize {
-        let open = ["--field-selector", "status.state!=Delivered"];
-        eventually("every outcome is delivered", LONG, || async {
-            let list = ["get", "releaseoutcomes", "-n", NAMESPACE, "-o", "name"];
-            let open = self.fleet.server.kubectl(list.iter().chain(&open)).await.success().text();
+        // What failed last in an outage is tried again as long after it as it lasted, and longer.
+        eventually("every outcome is delivered", LONG * 3, || async {
+            let open = ["get", "ro", "-n", NAMESPACE, "--field-selector", "status.state!=Delivered"];
+            let columns = ["--no-headers", "-o", "custom-columns=:.metadata.name,:.status.conditions"];
+            let open = self.fleet.server.kubectl(open.iter().chain(&columns)).await.success().text();
             tokio::time::sleep(Duration::from_secs(1)).await;
-            match open.lines().count() {
-                0 => Ok(()),
-                count => Err(format!("{count} are open")),
+            match (open.lines().count(), open.lines().next()) {
+                (0, _) => Ok(()),
+                (count, first) => Err(format!("{count} are open, such as {first:?}")),
             }
         })
         .await;

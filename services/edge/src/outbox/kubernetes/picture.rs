@@ -78,9 +78,10 @@ impl Picture {
         self.newest
     }
 
-    /// Takes over a list: what is not in it is gone.
-    pub(super) fn replace(&mut self, listed: &HashSet<EventKey>, open: &[Outcome]) {
-        let gone: Vec<_> = self.known.keys().filter(|key| !listed.contains(key)).copied().collect();
+    /// Takes over a list of this version: what is not in it is gone, unless it has come since.
+    pub(super) fn replace(&mut self, listed: &HashSet<EventKey>, version: u64, open: &[Outcome]) {
+        let gone = self.known.iter().filter(|(key, known)| known.version <= version && !listed.contains(key));
+        let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
         gone.into_iter().for_each(|key| self.forget(key));
         for outcome in open {
             self.see(outcome);

@@ -34,7 +34,8 @@ impl KubernetesOutbox {
         open.retain(taken);
         {
             let mut picture = tenure.picture();
-            if version.parse().is_ok_and(|listed: u64| listed < newest) {
+            let listed_at = version.parse().unwrap_or(u64::MAX);
+            if listed_at < newest {
                 tracing::error!(
                     known = newest,
                     listed = version,
@@ -42,7 +43,7 @@ impl KubernetesOutbox {
                 );
                 picture.doubt();
             }
-            picture.replace(&listed, &open);
+            picture.replace(&listed, listed_at, &open);
         }
         let mut all: HashMap<_, _> = self
             .releases_of(&tenure, &open)

@@ -220,6 +220,19 @@ fn what_is_seen_again_is_no_news_and_a_later_observation_is() {
     assert!(picture.get(event.key).unwrap().within(news[0].number) == 2);
 }
 
+#[test]
+fn what_has_come_while_a_list_was_read_is_kept_and_what_is_missing_from_it_is_not() {
+    let [listed, gone, new] = ["a", "b", "c"].map(|id| event(id, "Succeeded"));
+    let mut picture = Picture::default();
+    for (event, version) in [(&listed, 3), (&gone, 4), (&new, 8)] {
+        picture.see(&Outcome::read(stored(event, version, None)).unwrap());
+    }
+    let open = [Outcome::read(stored(&listed, 3, None)).unwrap()];
+    picture.replace(&[listed.key].into_iter().collect(), 7, &open);
+    assert!(picture.get(listed.key).is_some() && picture.get(new.key).is_some());
+    assert!(picture.get(gone.key).is_none());
+}
+
 fn edit(event: Arc<NewEvent>) -> impl Strategy<Value = Edit> {
     let state = prop::sample::select(vec![TargetState::Delivered, TargetState::Retrying, TargetState::Dead]);
     let target = prop::sample::select(Target::ALL.to_vec());
