@@ -340,7 +340,7 @@ pub(crate) async fn define(server: &ApiServer) {
 }
 
 /// Registers these clusters and no others, as their chart would.
-pub(crate) async fn register(server: &ApiServer, mesh: &Mesh, clusters: &[&str]) {
+async fn register(server: &ApiServer, mesh: &Mesh, clusters: &[&str]) {
     server.apply(&registry(mesh, clusters)).await;
     let names: Vec<_> = clusters.iter().map(|cluster| secret_name(cluster)).collect();
     let patch = json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
@@ -351,9 +351,7 @@ pub(crate) async fn register(server: &ApiServer, mesh: &Mesh, clusters: &[&str])
 /// Applies what the product prints.
 async fn apply(server: &ApiServer, which: &str) {
     let manifests = Run::program(product("transponder")).args(["manifests", which]).run().await.success();
-    let file = server.folder().join(format!("{which}.yaml"));
-    std::fs::write(&file, manifests.text()).expect("write manifests");
-    server.kubectl(["apply", "-n", NAMESPACE, "-f", &file.display().to_string()]).await.success();
+    server.apply_in(NAMESPACE, &manifests.text()).await;
 }
 
 /// Clusters as their chart would register them.

@@ -1,5 +1,8 @@
 //! The product as an operator runs it: `transponder all` in a directory made by `transponder init`.
 
+mod client;
+mod on_kubernetes;
+
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -9,12 +12,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
+pub(crate) use client::client;
+use client::client_tls;
+
 use crate::{
-    Broker, HttpResponse, LONG, NAMESPACE, Process, Run, TestEvent, eventually, fleet, http,
-    kubernetes::ApiServer, product,
+    Broker, HttpResponse, LONG, NAMESPACE, Process, Run, TestEvent, eventually, http, kubernetes::ApiServer,
+    product,
 };
 
 /// How long a start may take on a busy machine.
@@ -77,33 +83,11 @@ impl Mesh {
         mesh.set("edge.settle.max", "10s");
         mesh.set("edge.delivery.retry_base", "200ms");
         mesh.set("dora.zero_hold", "0s");
-        mesh.add_cluster("kind-prod").await;
         if std::env::var("TRANSPONDER_TEST_STORE").is_ok_and(|store| store == "kubernetes") {
             mesh.stand_on_kubernetes().await;
         }
+        mesh.add_cluster("kind-prod").await;
         mesh
-    }
-
-    /// Lets it keep everything in an API server of its own, as one process with the rights of all services together.
-    async fn stand_on_kubernetes(&mut self) {
-        let server = ApiServer::start().await;
-        fleet::prepare(&server).await;
-        fleet::define(&server).await;
-        server.apply(&whole_account()).await;
-        let token = server.service_account_token(NAMESPACE, ACCOUNT, None, Duration::from_hours(2)).await;
-        self.set("store.kind", "kubernetes");
-        self.set("kubernetes.namespace", NAMESPACE);
-        self.set("kubernetes.kubeconfig", &server.kubeconfig_for(&token).display().to_string());
-        self.server = Some(server);
-        self.register().await;
-    }
-
-    /// Puts the clusters that are known here into the registry of the API server.
-    async fn register(&self) {
-        if let Some(server) = &self.server {
-            let clusters: Vec<_> = self.tokens.keys().map(String::as_str).collect();
-            fleet::register(server, self, &clusters).await;
-        }
     }
 
     /// A mesh that runs.
@@ -142,9 +126,7 @@ impl Mesh {
         let config = self.path("transponder.toml");
         let arguments: Vec<_> = arguments.into_iter().map(|one| one.as_ref().to_owned()).collect();
         let mut run = Run::program(product("transponder")).args([Path::new("--config"), &config]);
-        // The registry stays with the harness.
-        let registry = arguments.first().is_some_and(|one| one == "cluster");
-        if let Some(server) = self.server.as_ref().filter(|_| !registry) {
+        if let Some(server) = &self.server {
             let kubeconfig = format!("kubernetes.kubeconfig={}", server.admin_kubeconfig().display());
             let namespace = format!("kubernetes.namespace={NAMESPACE}");
             run = run.args(["--store", "kubernetes", "--set", &kubeconfig, "--set", &namespace]);
@@ -158,12 +140,23 @@ impl Mesh {
     ///
     /// When the product refuses.
     pub async fn add_cluster(&mut self, name: &str) {
+        self.add_cluster_that(name, &[]).await;
+    }
+
+    /// Registers a cluster with further arguments of `cluster add`, and keeps its token.
+    ///
+    /// # Panics
+    ///
+    /// When the product refuses.
+    pub async fn add_cluster_that(&mut self, name: &str, may: &[&str]) {
         let ca = self.path("edge/edge-ca.crt").display().to_string();
-        let add = ["cluster", "add", name, "--url", "https://127.0.0.1:8443", "--ca", &ca];
-        let added = self.operate(add.iter().chain(&["--output", "json"])).await.success();
+        let mut add = vec!["cluster", "add", name, "--url", "https://127.0.0.1:8443", "--ca", &ca];
+        add.extend(["--output", "json"]);
+        add.extend(self.server.as_ref().map(|_| "--apply"));
+        add.extend(may);
+        let added = self.operate(add).await.success();
         let token = added.json()["token"].as_str().expect("a token").to_owned();
         self.tokens.insert(name.to_owned(), token);
-        self.register().await;
     }
 
     /// The relay token of a cluster.
@@ -408,63 +401,10 @@ pub fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     samples.sum()
 }
 
-/// The ServiceAccount of a process that runs all services.
-const ACCOUNT: &str = "transponder-all";
-
-/// That account, bound to the role of each service.
-fn whole_account() -> String {
-    let subject = json!([{ "kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE }]);
-    let bound = |kind: &str, role: &str, role_kind: &str| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": { "name": format!("all-{role}"), "namespace": NAMESPACE },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role },
-            "subjects": subject,
-        })
-    };
-    let mut items: Vec<_> = ["edge", "edge-registry", "dora-recorder", "release-tracking"]
-        .iter()
-        .map(|service| bound("RoleBinding", &format!("transponder-{service}"), "Role"))
-        .collect();
-    let mut review = bound("ClusterRoleBinding", "transponder-token-review", "ClusterRole");
-    review["metadata"] = json!({ "name": "all-transponder-token-review" });
-    items.push(review);
-    items.push(json!({
-        "apiVersion": "v1", "kind": "ServiceAccount",
-        "metadata": { "name": ACCOUNT, "namespace": NAMESPACE },
-    }));
-    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
-}
-
 async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String> {
     let response = request.send().await.map_err(|e| format!("{e:?}"))?;
     let status = response.status().as_u16();
     let body = response.bytes().await.map_err(|e| e.to_string())?;
     let value = serde_json::from_slice(&body).map_err(|e| format!("{status}: {e}"))?;
     Ok((status, value))
-}
-
-/// A client with connections of its own.
-pub(crate) fn client(tls: rustls::ClientConfig) -> reqwest::Client {
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .timeout(Duration::from_secs(20))
-        .build()
-        .expect("a client")
-}
-
-/// TLS that trusts this authority.
-fn client_tls(ca: &Path) -> rustls::ClientConfig {
-    use rustls_pki_types::{CertificateDer, pem::PemObject as _};
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca).expect("the edge's CA") {
-        roots.add(certificate.expect("a certificate")).expect("a CA certificate");
-    }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("protocol versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth()
 }

@@ -119,11 +119,8 @@ async fn every_event_of_the_cdevents_project_is_accepted_and_forwarded_byte_for_
     // Many of the events share source and id, so each comes from a cluster of its own.
     let cluster = |n: usize| format!("cluster-{n}");
     for n in 0..events.len() {
-        mesh.add_cluster(&cluster(n)).await;
-        let entry = mesh.path(&format!("registry/cluster-registry/{}", cluster(n)));
-        let mut json: Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
-        json["forwardTypes"] = serde_json::json!(["dev.cdevents.*", "dev.cdeventsx.*"]);
-        fs::write(&entry, json.to_string()).unwrap();
+        let may = ["--forward-types", "dev.cdevents.*", "--forward-types", "dev.cdeventsx.*"];
+        mesh.add_cluster_that(&cluster(n), &may).await;
     }
     mesh.run().await;
     for (n, (bytes, path)) in events.iter().enumerate() {

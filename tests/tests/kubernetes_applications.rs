@@ -152,7 +152,7 @@ async fn an_application_that_cannot_be_awaited_is_refused_with_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_argo_cd_or_the_right_to_look_at_it_everything_else_works_and_the_log_says_so() {
     let server = ApiServer::start().await;
-    ground::define(&server).await;
+    server.define(&transponder_dora_recorder::crd()).await;
     let mut ground = Ground::new(&server, "missing").await;
     let argo = Argo::new(&server, &mut ground).await;
     let mut recorder = ground.start("first").await;
@@ -236,7 +236,7 @@ async fn one_that_hangs_and_one_that_takes_over_count_a_sync_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sync_that_ended_while_changes_were_forgotten_is_found_by_listing_again() {
     let mut server = ApiServer::start().await;
-    ground::define(&server).await;
+    server.define(&transponder_dora_recorder::crd()).await;
     let (ground, argo) = ready(&server, "compacted").await;
     argo.create(&server, "shop-test").await;
     argo.ended(&server, "shop-test", "Failed", 50).await;

@@ -7,7 +7,7 @@ mod watcher;
 
 use std::time::Duration;
 
-use ground::{Ground, define, shared, until_shown};
+use ground::{Ground, shared, until_shown};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -52,6 +52,7 @@ async fn counts_survive_every_end_of_a_process_and_kubectl_shows_them() {
     let mut second = ground.start("second").await;
     // The first one has given the Lease back.
     assert_eq!(second.shows(SHORT).await, shown);
+    second.replica.ready().await;
     assert_eq!(second.record("shop", "r-3", Failed, 600).await, Disposition::Repeated);
     second.replica.process().kill();
     let third = ground.start("third").await;
@@ -244,7 +245,7 @@ async fn what_is_missing_at_the_start_is_named_and_its_coming_is_enough() {
     says(&["dorastreams.transponder.dev", "transponder manifests crds"]).await;
     let refused = recorder.caller().record("shop", "r-1", Succeeded, 100).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-    define(&server).await;
+    server.define(&transponder_dora_recorder::crd()).await;
     recorder.replica.ready().await;
     assert_eq!(recorder.record("shop", "r-1", Succeeded, 100).await, Disposition::New);
     recorder.shows(TAKEN_OVER).await;
@@ -254,7 +255,7 @@ async fn what_is_missing_at_the_start_is_named_and_its_coming_is_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_api_server_nothing_is_counted_or_lost_and_it_is_ready_by_itself() {
     let mut server = ApiServer::start().await;
-    define(&server).await;
+    server.define(&transponder_dora_recorder::crd()).await;
     let ground = Ground::new(&server, "away").await;
     server.kill_apiserver();
     // It starts all the same.
@@ -326,7 +327,7 @@ data:
 async fn what_an_older_exporter_left_is_imported_once_whoever_is_killed_when() {
     let server = shared().await;
     let ground = Ground::new(&server, "import").await;
-    ground.apply(&server, LEGACY).await;
+    server.apply_in(ground.namespace, LEGACY).await;
     // With none of three objects made, with one, two and three.
     for point in
         ["dora.import.before:1", "dora.import.after:1", "dora.import.before:2", "dora.import.after:1"]

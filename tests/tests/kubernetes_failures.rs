@@ -258,6 +258,14 @@ async fn after_an_older_backup_is_restored_what_it_has_is_delivered_and_the_edge
     ground.recovers(2).await;
     let stored = ground.kubectl(&["get", "releaseoutcomes", "-o", "name"]).await;
     assert_eq!(stored.lines().count(), 5, "what was acknowledged after the backup is gone: {stored}");
+    // Whoever delivered knew of it, and names it.
+    let gone: Vec<_> =
+        after.iter().map(|event| format!("is not done any more\",\"key\":\"{}\"", event.key())).collect();
+    eventually("what is gone is named", LONG, || {
+        let named = gone.iter().filter(|gone| (0..2).any(|edge| ground.said(edge, gone) > 0)).count();
+        async move { if named == 5 { Ok(()) } else { Err(format!("{named} of 5")) } }
+    })
+    .await;
     ground.broker.accept().await;
     assert_eq!(ground.nothing_open().await, 5);
     let arrived: BTreeSet<_> = ground

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Broker, Fleet, LONG, Load, LoadReport, Mesh, NAMESPACE, OtlpReceiver, ReceivedSpan, SHORT, TestEvent,
-    eventually, kubernetes::ApiServer,
+    Answer, Behaviour, Broker, Fleet, LONG, Load, LoadReport, Mesh, NAMESPACE, OtlpReceiver, ReceivedSpan,
+    SHORT, TestEvent, eventually, kubernetes::ApiServer,
 };
 
 /// One control plane at a time: each uses what there is of this machine when it starts.
@@ -47,6 +47,15 @@ impl Ground {
     async fn outcome(&self, key: &str) -> Value {
         let get = ["get", "releaseoutcome", key, "-n", NAMESPACE, "-o", "json"];
         self.fleet.server.kubectl(get).await.success().json()
+    }
+
+    /// Waits until a target of an event was given up.
+    async fn dead(&self, event: &TestEvent) {
+        eventually("it is dead", SHORT, || async {
+            let outcome = self.outcome(&event.key()).await;
+            if outcome["status"]["state"] == "Dead" { Ok(()) } else { Err(outcome["status"].to_string()) }
+        })
+        .await;
     }
 
     /// Waits until every event is delivered to all of its targets.
@@ -322,51 +331,14 @@ async fn the_api_server_and_its_store_die_under_load_and_nothing_acknowledged_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_named_and_its_coming_is_noticed() {
-    let _alone = alone().await;
-    let broker = Broker::start().await;
-    let mesh = Mesh::new(&broker).await;
-    let mut fleet = Fleet::bare(mesh, ApiServer::start().await).await;
-    fleet.launch("edge", 0);
-    let why = eventually("the edge says what is missing", LONG, || async {
-        match fleet.readiness("edge", 0).await {
-            Err(why) if why.contains("transponder manifests crds") => Ok(why),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    println!("{why}");
-    fleet.define().await;
-    fleet.wait_ready("edge", 0).await;
-
-    // A permission that is taken away, and comes back.
-    let role = fleet.server.kubectl(["get", "role", "transponder-edge", "-n", NAMESPACE, "-o", "json"]).await;
-    let role = role.success().json();
-    fleet.server.kubectl(["delete", "role", "transponder-edge", "-n", NAMESPACE]).await.success();
-    let (status, _) = fleet.mesh.post("kind-prod", TestEvent::new("Failed", "refused").body()).await.unwrap();
-    assert_eq!(status, 503);
-    let why = fleet.readiness("edge", 0).await.unwrap_err();
-    assert!(why.contains("transponder manifests rbac"), "{why}");
-    let mut again = json!({ "apiVersion": role["apiVersion"], "kind": "Role", "rules": role["rules"] });
-    again["metadata"] = json!({ "name": "transponder-edge", "namespace": NAMESPACE });
-    fleet.server.apply(&again.to_string()).await;
-    fleet.wait_ready("edge", 0).await;
-    assert!(fleet.process("edge", 0).ended().is_none());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_event_is_replayed_by_an_annotation() {
     let _alone = alone().await;
     let mut ground = running(2, 1).await;
-    ground.broker.always(transponder_tests::Behaviour::Answer(transponder_tests::Answer::status(400)));
+    ground.broker.always(Behaviour::Answer(Answer::status(400)));
     let event = TestEvent::new("Succeeded", "refused");
     ground.fleet.mesh.accept(&event).await;
-    eventually("it is dead", SHORT, || async {
-        let outcome = ground.outcome(&event.key()).await;
-        if outcome["status"]["state"] == "Dead" { Ok(()) } else { Err(outcome["status"].to_string()) }
-    })
-    .await;
-    ground.broker.always(transponder_tests::Behaviour::Answer(transponder_tests::Answer::status(202)));
+    ground.dead(&event).await;
+    ground.broker.always(Behaviour::Answer(Answer::status(202)));
     let key = event.key();
     let annotate = ["annotate", "ro", &key, "-n", NAMESPACE, "transponder.dev/replay=once broker"];
     ground.fleet.server.kubectl(annotate).await.success();
@@ -380,6 +352,22 @@ async fn a_dead_event_is_replayed_by_an_annotation() {
     ground.broker.wait_for(arrived + 1, SHORT).await;
     ground.all_delivered().await;
     assert_eq!(ground.broker.received().len(), arrived + 1);
+
+    // Asked for while nobody delivers.
+    ground.broker.always(Behaviour::Answer(Answer::status(400)));
+    let unseen = TestEvent::new("Succeeded", "unseen");
+    ground.fleet.mesh.accept(&unseen).await;
+    ground.dead(&unseen).await;
+    ground.broker.always(Behaviour::Answer(Answer::status(202)));
+    (0..2).for_each(|edge| ground.fleet.kill("edge", edge));
+    let key = unseen.key();
+    let annotate = ["annotate", "ro", &key, "-n", NAMESPACE, "transponder.dev/replay=twice all"];
+    ground.fleet.server.kubectl(annotate).await.success();
+    let arrived = ground.broker.received().len();
+    ground.fleet.start("edge", 0).await;
+    ground.all_delivered().await;
+    assert_eq!(ground.broker.received().len(), arrived + 1);
+    assert_eq!(ground.broker.received().last().unwrap().header("transponder-key"), Some(&*key));
 }
 
 #[tokio::test(flavor = "multi_thread")]

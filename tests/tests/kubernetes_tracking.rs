@@ -8,7 +8,7 @@ mod stale;
 
 use std::time::Duration;
 
-use ground::{Ground, define, insist, observation, release, shared, time, until_not_ready, url};
+use ground::{Ground, insist, observation, release, shared, time, until_not_ready, url};
 use serde_json::json;
 use tonic::Code;
 use transponder_proto::v1::{self, Phase, ReleaseState};
@@ -346,7 +346,7 @@ async fn it_starts_without_its_definition_and_goes_on_after_the_api_server_was_a
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     let refused = a.task.resolve(release("early")).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-    define(&server).await;
+    server.define(&transponder_release_tracking::crd()).await;
     a.replica.ready().await;
     let seen = a.observe(release("c-1"), Phase::Failed, -1).await;
     ground.asked(&server);

@@ -62,11 +62,7 @@ fn marked(event: &TestEvent) -> String {
 async fn no_token_and_no_body_comes_out_anywhere_at_any_level() {
     let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
     let (mut mesh, jwt, mut said) = (Mesh::new(&broker).await, jwt(), Said::default());
-    mesh.add_cluster("kind-other").await;
-    let entry = mesh.path("registry/cluster-registry/kind-other");
-    let mut json: Value = serde_json::from_slice(&fs::read(&entry).unwrap()).unwrap();
-    json["forwardTypes"] = json!(["dev.cdevents.*"]);
-    fs::write(&entry, json.to_string()).unwrap();
+    mesh.add_cluster_that("kind-other", &["--forward-types", "dev.cdevents.*"]).await;
     fs::write(mesh.path("jwt"), &jwt).unwrap();
     let token_file = mesh.path("jwt").display().to_string();
     // Modules of libraries by name, too: some log what goes over the wire.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
+    api::{PatchParams, PostParams, ValidationDirective},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tower::{Layer as _, retry::RetryLayer, service_fn};
@@ -12,7 +13,7 @@ use tower::{Layer as _, retry::RetryLayer, service_fn};
 use crate::{ApiError, KubernetesConfig, busy::Busy};
 
 /// Who the API server notes as the writer of a field.
-pub const MANAGER: &str = "transponder";
+const MANAGER: &str = "transponder";
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -105,6 +106,22 @@ impl Access {
             Ok(answer) => answer.map_err(|error| ApiError::of(action, &error)),
             Err(_) => Err(ApiError::timeout(action, self.timeout)),
         }
+    }
+}
+
+/// How an object is made.
+#[must_use]
+pub fn creation() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// How an object is changed. A field that the definition does not know is refused: it would be dropped without a word.
+#[must_use]
+pub fn change() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::default()
     }
 }
 

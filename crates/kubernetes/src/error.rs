@@ -33,7 +33,7 @@ pub enum Kind {
     Expired,
     /// We may not: a permission, a quota, an admission webhook, a namespace that goes.
     Refused,
-    /// The resource is not served, or not in the version that we speak: its definition is missing.
+    /// The resource is not served, or without a field that we write: its definition is missing or older.
     Missing,
     /// The object is not what the definition demands.
     Invalid,
@@ -72,6 +72,11 @@ impl ApiError {
     pub fn of_status(action: &'static str, status: &Status) -> Self {
         let kind = kind(status);
         let problem = match kind {
+            Kind::Missing if older_definition(status) => format!(
+                "its definition is older than this program: apply the manifests of `transponder manifests crds` \
+                 ({})",
+                status.message
+            ),
             Kind::Missing => {
                 "it serves no such resource: apply the manifests of `transponder manifests crds`".to_owned()
             }
@@ -99,6 +104,7 @@ fn kind(status: &Status) -> Kind {
         (404, _) if names_something(status) => Kind::NotFound,
         (404, _) => Kind::Missing,
         (401 | 403, _) => Kind::Refused,
+        _ if older_definition(status) => Kind::Missing,
         (429, _) => Kind::Busy,
         (400 | 413 | 422, _) => Kind::Invalid,
         _ => Kind::Unavailable,
@@ -110,6 +116,11 @@ fn of_the_future(status: &Status) -> bool {
     const TOO_LARGE: &str = "ResourceVersionTooLarge";
     let named = |details: &StatusDetails| details.causes.iter().any(|cause| cause.reason == TOO_LARGE);
     status.details.as_ref().is_some_and(named) || status.message.starts_with("Too large resource version")
+}
+
+/// Whether a field is not known that this program writes.
+fn older_definition(status: &Status) -> bool {
+    status.code == 400 && status.message.contains("strict decoding error: unknown field")
 }
 
 fn denied(message: &str) -> bool {
@@ -166,6 +177,17 @@ mod tests {
         assert_eq!(kind(&status(404, "NotFound", "")), Kind::Missing);
         let error = ApiError::of_status("list outcomes", &status(404, "NotFound", ""));
         assert!(error.to_string().contains("transponder manifests crds"), "{error}");
+    }
+
+    #[test]
+    fn a_definition_without_a_field_that_is_written_is_named_and_so_is_the_field() {
+        let mut older = status(400, "BadRequest", "");
+        older.message = "strict decoding error: unknown field \"status.replayed\"".into();
+        let error = ApiError::of_status("store an event", &older);
+        assert_eq!(error.kind, Kind::Missing);
+        for named in ["transponder manifests crds", "status.replayed"] {
+            assert!(error.to_string().contains(named), "{error}");
+        }
     }
 
     #[test]

@@ -14,12 +14,12 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Api, api::PostParams};
+use kube::Api;
 use tokio::sync::{mpsc, watch};
-use transponder_runtime::{Shutdown, outage::Outage};
+use transponder_runtime::{Shutdown, admin::Part, outage::Outage};
 
 use crate::{
-    Access, ApiError, Kind,
+    Access, ApiError, Kind, creation,
     watch::{News, Selection, follow},
 };
 
@@ -65,12 +65,6 @@ impl Leadership {
     pub async fn over(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
-
-    /// Whether it is held at this moment.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.borrow().is_some_and(|held| Instant::now() < held.until)
-    }
 }
 
 impl Term {
@@ -100,21 +94,22 @@ fn left(held: Option<Held>, term: u64) -> Option<Duration> {
     held.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
-/// Stands for election until shutdown, and gives the Lease back then.
+/// Stands for election until shutdown, and gives the Lease back then. The `part` is ready once the Lease could be read:
+/// whoever may not stand for election is not to begin to work. Later troubles with it are the log's.
 #[must_use]
-pub fn stand(access: &Access, name: &'static str, identity: String, shutdown: Shutdown) -> Leadership {
+pub fn stand(access: &Access, name: &'static str, part: Part, shutdown: Shutdown) -> Leadership {
     let (held, leadership) = watch::channel(None);
     let candidate = Candidate {
         leases: access.api(),
         access: access.clone(),
         name,
-        identity,
+        identity: identity(),
         held,
         term: 0,
         seen: None,
         outage: Outage::new("renewing the Lease"),
     };
-    tokio::spawn(candidate.run(shutdown));
+    tokio::spawn(candidate.run(part, shutdown));
     Leadership(leadership)
 }
 
@@ -137,17 +132,22 @@ struct Candidate {
 }
 
 impl Candidate {
-    async fn run(mut self, shutdown: Shutdown) {
+    async fn run(mut self, part: Part, shutdown: Shutdown) {
         let (told, mut news) = mpsc::channel(16);
         let (leases, selection) = (self.leases.clone(), Selection::named("watching the Lease", self.name));
         let following = shutdown.clone();
+        let mut read = false;
         tokio::spawn(follow(leases, selection, following, async move |news| {
             let lease = match news {
                 News::All(mut all) => all.pop(),
                 News::Changed(lease) => Some(lease),
                 News::Gone(_) => None,
-                News::Lost(_) => return,
+                News::Lost(_) if read => return,
+                News::Lost(error) => return part.not_ready(error.to_string()),
             };
+            if !std::mem::replace(&mut read, true) {
+                part.ready();
+            }
             let _ = told.send(lease).await;
         }));
         loop {
@@ -263,8 +263,7 @@ impl Candidate {
     }
 
     async fn write(&self, wanted: &Lease) -> Result<Lease, ApiError> {
-        let parameters =
-            PostParams { field_manager: Some(crate::MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = creation();
         let write = async {
             match wanted.metadata.resource_version {
                 Some(_) => self.leases.replace(self.name, &parameters, wanted).await,
@@ -311,8 +310,7 @@ fn holder(lease: Option<&Lease>) -> Option<&String> {
 }
 
 /// A name for this process that no other one has, its next life included.
-#[must_use]
-pub fn identity() -> String {
+fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{:08x}", fastrand::u32(..))
 }

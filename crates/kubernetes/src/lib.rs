@@ -13,13 +13,14 @@ mod busy;
 mod cache;
 mod changes;
 mod config;
+pub mod definition;
 mod error;
 pub mod lease;
-mod reach;
+pub mod reach;
 mod reviewer;
 pub mod watch;
 
-pub use access::{Access, AccessError, MANAGER};
+pub use access::{Access, AccessError, change, creation};
 pub use changes::changes;
 pub use config::KubernetesConfig;
 pub use error::{ApiError, Kind};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
-use transponder_runtime::Shutdown;
+use transponder_runtime::{Shutdown, admin::Part, pauses::Pauses};
 use transponder_store::{Health, StoreError};
 
 use crate::{ApiError, Kind};
@@ -68,10 +68,10 @@ impl Reach {
         P: Future<Output = Result<(), ApiError>>,
     {
         let mut health = self.health();
-        let mut pause = Duration::ZERO;
+        let mut pauses = Pauses::new(PROBE[0], PROBE[1]);
         loop {
             if health.borrow_and_update().problem.is_none() {
-                pause = Duration::ZERO;
+                pauses.reset();
                 match shutdown.or(health.changed()).await {
                     Some(Ok(())) => continue,
                     _ => return,
@@ -89,11 +89,23 @@ impl Reach {
                     asked
                 }
             };
-            pause = (pause * 2).clamp(PROBE[0], PROBE[1]);
-            let wait = asked.map_or(pause, |asked| asked.min(PROBE[1]).max(pause));
-            if shutdown.or(tokio::time::sleep(wait)).await.is_none() {
+            if shutdown.or(tokio::time::sleep(pauses.next(asked))).await.is_none() {
                 return;
             }
+        }
+    }
+}
+
+/// Tells readiness how a store is, until shutdown.
+pub async fn tell(mut health: watch::Receiver<Health>, part: Part, shutdown: Shutdown) {
+    loop {
+        match &health.borrow_and_update().problem {
+            None => part.ready(),
+            Some(problem) => part.not_ready(problem.to_string()),
+        }
+        match shutdown.or(health.changed()).await {
+            Some(Ok(())) => {}
+            Some(Err(_)) | None => return,
         }
     }
 }

@@ -8,7 +8,7 @@ use kube::{
     Api, Resource,
     runtime::watcher::{self, Event},
 };
-use transponder_runtime::{Shutdown, outage::Outage};
+use transponder_runtime::{Shutdown, outage::Outage, pauses::Pauses};
 
 use crate::{ApiError, Kind};
 
@@ -82,13 +82,13 @@ async fn run<K>(
     mut told: impl AsyncFnMut(News<K>),
 ) {
     let outage = Outage::new(selection.what);
-    let mut pause = AGAIN[0];
+    let mut pauses = Pauses::new(AGAIN[0], AGAIN[1]);
     let mut events = begin();
     let mut listed = Vec::new();
     while let Some(Some(event)) = shutdown.or(events.next()).await {
         // That a list begins says nothing of how it ends.
         if !matches!(event, Err(_) | Ok(Event::Init)) {
-            pause = AGAIN[0];
+            pauses.reset();
             outage.worked();
         }
         match event {
@@ -106,13 +106,11 @@ async fn run<K>(
                 if lost || error.kind == Kind::Expired {
                     events = begin();
                 }
-                let wait = error.retry_after.unwrap_or_default().max(pause).min(AGAIN[1]);
+                let pause = pauses.next(error.retry_after);
                 told(News::Lost(error)).await;
-                let jittered = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
-                if shutdown.or(tokio::time::sleep(jittered)).await.is_none() {
+                if shutdown.or(tokio::time::sleep(pause)).await.is_none() {
                     return;
                 }
-                pause = (pause * 2).min(AGAIN[1]);
             }
         }
     }

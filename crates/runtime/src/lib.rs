@@ -16,6 +16,7 @@ pub mod mesh;
 pub mod metrics;
 pub mod operator;
 pub mod outage;
+pub mod pauses;
 pub mod retry_after;
 pub mod shutdown;
 pub mod telemetry;

@@ -99,7 +99,7 @@ impl App {
             }
             Keeping::Api(replica) => {
                 tracing::info!(%address, namespace = replica.namespace(), "dora-recorder listens");
-                replica.start(&ledger, part, &context.shutdown, &mut beside);
+                replica.start(&ledger, part, &context, &mut beside);
             }
         }
         let no_room = Outage::new("finding room for a new stream");

@@ -6,6 +6,7 @@
 
 mod awaiting;
 mod book;
+mod holds;
 mod view;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
 };
 
 use tokio::sync::watch;
-use transponder_core::{Maker, Stream};
+use transponder_core::{Maker, Stream, retry::Backoff};
 use transponder_runtime::Clock;
 use transponder_store::StoreError;
 
@@ -34,8 +35,8 @@ use crate::{
 /// How often a verdict is judged anew because somebody else changed its stream meanwhile. Measured with eight writers that
 /// never pause: nine in ten are through at once, and each further attempt leaves six in ten of the rest.
 const ATTEMPTS: u32 = 30;
-/// First and longest pause before that, of which a random part is waited.
-const AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
+/// Pauses before that.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_millis(160) };
 
 /// All streams.
 pub(crate) struct Ledger {
@@ -91,14 +92,6 @@ impl Ledger {
         Arc::new(Self { store, clock, zero_hold, budgets, metrics, showing, imports, loaded, book })
     }
 
-    /// A hold that was configured too long once must not keep series at 0 for ever. The shorter one is written before
-    /// anything is shown by it: with a longer configuration at the next start, the series would fall back to 0.
-    async fn shorten_holds(&self) {
-        if let Err(error) = self.store.shorten_holds(self.zero_hold).await {
-            tracing::warn!(%error, "streams keep the zero_hold that they were born with until the next start");
-        }
-    }
-
     pub(crate) fn store(&self) -> &dyn StreamStore {
         self.store.as_ref()
     }
@@ -149,7 +142,8 @@ impl Ledger {
     /// looked at again: it was read before the last write, or the store was set back.
     pub(crate) async fn know_all(&self, all: Everything) {
         all.imports.into_iter().map(Item::Import).for_each(|item| self.know(item));
-        let mut missing: HashMap<_, _> = self.book().all().collect();
+        let known = |(stream, slot): (&Stream, &Arc<Slot>)| (stream.clone(), slot.clone());
+        let mut missing: HashMap<_, _> = self.book().all().map(known).collect();
         for stored in all.streams {
             let stream = stored.state.stream.clone();
             let slot = missing.remove(&stream);
@@ -237,7 +231,9 @@ impl Ledger {
         let slot = self.book().place_within(stream, maker, &self.budgets)?;
         let _turn = slot.turn.lock().await;
         for attempt in 0..ATTEMPTS {
-            back_off(attempt).await;
+            if attempt > 0 {
+                tokio::time::sleep(AGAIN.delay(attempt, None, fastrand::f64())).await;
+            }
             let committed = slot.committed().clone();
             let mut next = match &committed {
                 Some(committed) => StreamState::clone(&committed.stored.state),
@@ -326,33 +322,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes down which holds are over, and by that lets their totals be shown: whatever clock the next one to show
-    /// them has, it does not take them back. For as long as `may` says, and while the store works.
-    pub(crate) async fn end_holds(&self, may: impl Fn() -> bool) {
-        let slots: Vec<_> = self.book().all().collect();
-        let now = self.clock.monotonic();
-        for (stream, slot) in slots.into_iter().filter(|(_, slot)| slot.hold_is_over(now)) {
-            let _turn = slot.turn.lock().await;
-            if !may() || self.store.health().borrow().problem.is_some() {
-                return;
-            }
-            let Some(committed) = slot.committed().clone().filter(|committed| committed.present) else {
-                continue;
-            };
-            let mut next = StreamState::clone(&committed.stored.state);
-            next.hold.length = Duration::ZERO;
-            // If it was changed meanwhile, its hold is over in a moment, too.
-            if let Err(error) = self.write(&slot, Some(&committed), next, Change::default()).await {
-                tracing::debug!(%error, source = stream.source(), "the end of a hold is not written");
-            }
-        }
-    }
-
-    fn new_state(&self, stream: &Stream, maker: Maker) -> StreamState {
-        let hold = Hold { since: self.clock.wall().into(), length: self.zero_hold };
-        StreamState::new(stream.clone(), maker, hold)
-    }
-
     /// Puts in place what is stored, unless something later is known.
     fn take_over(&self, slot: &Slot, stored: Stored) {
         let mut committed = slot.committed();
@@ -372,15 +341,6 @@ impl Ledger {
         }
     }
 
-    /// A hold that was configured too long once must not keep series at 0 for ever.
-    fn longest_hold(&self) -> Duration {
-        match self.showing {
-            // Holds on disk were shortened, or could not be, and then they are what must be kept to.
-            Showing::Alone => Duration::MAX,
-            Showing::InTerm(_) => self.zero_hold,
-        }
-    }
-
     pub(crate) fn view(&self) -> View {
         View { book: self.book.clone(), clock: self.clock.clone(), showing: self.showing.clone() }
     }
@@ -392,14 +352,6 @@ impl Ledger {
 
 fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Lets others go first, a random while that grows with each attempt.
-async fn back_off(attempt: u32) {
-    if attempt > 0 {
-        let longest = AGAIN[0].saturating_mul(1 << attempt.min(16)).min(AGAIN[1]);
-        tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
-    }
 }
 
 #[cfg(test)]

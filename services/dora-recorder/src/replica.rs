@@ -15,7 +15,7 @@ use transponder_kubernetes::{
     Access,
     lease::{self, Leadership, Term},
 };
-use transponder_runtime::{Shutdown, admin::Part, outage::Outage};
+use transponder_runtime::{Context, Shutdown, admin::Part, outage::Outage, pauses::Pauses};
 
 use crate::{
     applications::Applications,
@@ -67,10 +67,12 @@ impl Replica {
         &self,
         ledger: &Arc<Ledger>,
         part: Part,
-        shutdown: &Shutdown,
+        context: &Context,
         beside: &mut JoinSet<()>,
     ) {
-        let leadership = lease::stand(&self.access, LEASE, lease::identity(), shutdown.clone());
+        let shutdown = &context.shutdown;
+        let standing = context.readiness.part("dora-recorder lease");
+        let leadership = lease::stand(&self.access, LEASE, standing, shutdown.clone());
         let (store, until) = (self.store.clone(), shutdown.clone());
         beside.spawn(async move { store.watch_over(until).await });
         let (told, heard) = mpsc::channel(HEARD);
@@ -99,14 +101,13 @@ impl Replica {
 
 /// Finds out what there is to be imported.
 async fn read_legacy(access: &Access, ledger: &Ledger) -> Legacy {
-    let mut pause = AGAIN[0];
+    let mut pauses = Pauses::new(AGAIN[0], AGAIN[1]);
     loop {
         match import::read(access).await {
             Ok(legacy) => return legacy,
             Err(error) => ledger.unknown(error.to_string()),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(AGAIN[1]);
+        tokio::time::sleep(pauses.next(None)).await;
     }
 }
 
@@ -189,11 +190,10 @@ impl Holder {
     /// Never ends of itself.
     async fn serve(&mut self, term: Term) {
         let outage = Outage::new("reading all streams");
-        let mut pause = AGAIN[0];
+        let mut pauses = Pauses::new(AGAIN[0], AGAIN[1]);
         while let Err(error) = self.ledger.refresh().await {
             outage.failed(&error);
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(AGAIN[1]);
+            tokio::time::sleep(pauses.next(None)).await;
         }
         outage.worked();
         self.showing.begin(term.clone());
@@ -220,14 +220,13 @@ impl Holder {
             return;
         };
         let outage = Outage::new("importing what an older exporter counted");
-        let mut pause = AGAIN[0];
+        let mut pauses = Pauses::new(AGAIN[0], AGAIN[1]);
         for import in left(legacy.as_deref(), &self.ledger) {
             while term.lasts()
                 && let Err(error) = self.store.import(import).await
             {
                 outage.failed(&error);
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(AGAIN[1]);
+                tokio::time::sleep(pauses.next(None)).await;
             }
             outage.worked();
         }

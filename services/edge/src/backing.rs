@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use futures_util::future::BoxFuture;
-use transponder_kubernetes::{Access, lease};
+use transponder_kubernetes::{Access, lease, reach};
 use transponder_runtime::{Context, Shutdown, config::BadValue, operator};
-use transponder_store::{DataDirectory, Health};
+use transponder_store::DataDirectory;
 
 use crate::{
     budget::Budgets,
@@ -83,13 +83,15 @@ impl Ground<'_> {
             let probed = probed.clone();
             async move { probed.probe().await }
         }));
-        tokio::spawn(show(outbox.clone(), context.clone()));
+        let part = context.readiness.part("edge outbox");
+        tokio::spawn(reach::tell(outbox.health(), part, context.shutdown.clone()));
         let (delivery, counting) = count_budgets(access, self.budgets.clone(), &context.shutdown);
         tokio::spawn(counting);
 
         let part = context.readiness.part("edge delivery");
         let stop = Shutdown::default();
-        let mut leadership = lease::stand(access, LEASE, lease::identity(), stop.clone());
+        let standing = context.readiness.part("edge lease");
+        let mut leadership = lease::stand(access, LEASE, standing, stop.clone());
         let engine = {
             let (outbox, peers, metrics) = (outbox.clone(), self.peers, self.metrics.clone());
             let (clock, part) = (context.clock.clone(), part.clone());
@@ -122,22 +124,5 @@ impl Ground<'_> {
             ended
         });
         Ok(Backing { outbox, delivery, delivering, directory: None })
-    }
-}
-
-/// Tells readiness whether events can be stored.
-async fn show(outbox: Arc<KubernetesOutbox>, context: Context) {
-    let part = context.readiness.part("edge outbox");
-    let mut health = outbox.health();
-    loop {
-        let Health { problem, .. } = health.borrow_and_update().clone();
-        match problem {
-            None => part.ready(),
-            Some(problem) => part.not_ready(problem.to_string()),
-        }
-        match context.shutdown.or(health.changed()).await {
-            Some(Ok(())) => {}
-            _ => return,
-        }
     }
 }

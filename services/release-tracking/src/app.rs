@@ -7,6 +7,7 @@ use transponder_core::ServiceName;
 use transponder_kubernetes::{
     Access,
     lease::{self, Leadership},
+    reach,
 };
 use transponder_proto::v1::release_tracking_server::ReleaseTrackingServer;
 use transponder_runtime::{
@@ -55,8 +56,8 @@ pub struct App {
 enum Place {
     /// In a directory that this process alone has.
     Directory(DataDirectory),
-    /// In an API server, for several replicas.
-    Kubernetes(Arc<KubernetesStore>, Access),
+    /// In an API server, for several replicas, of which the holder of the Lease sweeps.
+    Kubernetes { store: Arc<KubernetesStore>, access: Access, standing: Part },
 }
 
 impl App {
@@ -83,7 +84,9 @@ impl App {
             Some(access) => {
                 let store = Arc::new(KubernetesStore::new(access, config.budgets()));
                 let health = store.health();
-                (Place::Kubernetes(store.clone(), access.clone()), store, health, Counting::InTurn)
+                let standing = context.readiness.part("release-tracking lease");
+                let place = Place::Kubernetes { store: store.clone(), access: access.clone(), standing };
+                (place, store, health, Counting::InTurn)
             }
         };
         let older = match kubernetes.filter(|_| !config.older_records.is_empty()) {
@@ -138,11 +141,11 @@ impl App {
                 tasks.spawn(watch_store(self.health, self.part, self.tracker.clone(), shutdown));
                 None
             }
-            Place::Kubernetes(store, access) => {
-                let leadership = lease::stand(access, LEASE, lease::identity(), shutdown.clone());
+            Place::Kubernetes { store, access, standing } => {
+                let leadership = lease::stand(access, LEASE, standing.clone(), shutdown.clone());
                 tasks.spawn(store.clone().run(shutdown.clone()));
                 tasks.spawn(self.sweeper.run_in_turn(leadership.clone(), shutdown.clone()));
-                tasks.spawn(tell_readiness(self.health, self.part, shutdown));
+                tasks.spawn(reach::tell(self.health, self.part, shutdown));
                 Some(leadership)
             }
         };
@@ -173,21 +176,7 @@ impl App {
 /// Waits until the Lease is given back, so that the next holder need not wait for its end.
 async fn given_back(leadership: Option<Leadership>) {
     if let Some(mut leadership) = leadership {
-        let _ = tokio::time::timeout(GIVE_BACK, leadership.term()).await;
-    }
-}
-
-/// Tells readiness how the store is, which tries itself.
-async fn tell_readiness(mut health: watch::Receiver<Health>, part: Part, shutdown: Shutdown) {
-    loop {
-        match &health.borrow_and_update().problem {
-            None => part.ready(),
-            Some(problem) => part.not_ready(problem.to_string()),
-        }
-        match shutdown.or(health.changed()).await {
-            Some(Ok(())) => {}
-            Some(Err(_)) | None => return,
-        }
+        let _ = tokio::time::timeout(GIVE_BACK, leadership.over()).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 use super::{
@@ -36,6 +37,28 @@ impl ApiServer {
     /// When they are refused.
     pub async fn apply(&self, manifests: &str) {
         self.run(&self.admin_kubeconfig()).args(["apply", "-f", "-"]).stdin(manifests).run().await.success();
+    }
+
+    /// The same with manifests that name no namespace.
+    ///
+    /// # Panics
+    ///
+    /// When they are refused.
+    pub async fn apply_in(&self, namespace: &str, manifests: &str) {
+        let apply = self.run(&self.admin_kubeconfig()).args(["apply", "-n", namespace, "-f", "-"]);
+        apply.stdin(manifests).run().await.success();
+    }
+
+    /// Applies a definition of the product's, and waits until the resource is served.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    pub async fn define(&self, definition: &CustomResourceDefinition) {
+        self.apply(&serde_json::to_string(definition).expect("a definition")).await;
+        let name = format!("crd/{}", definition.metadata.name.as_deref().expect("a name"));
+        let wait = ["wait", "--for=condition=Established", &name, "--timeout=20s"];
+        self.kubectl(wait).await.success();
     }
 
     /// Creates one object as the administrator, and answers what came of it; the verdict of a review, for instance.

@@ -31,10 +31,7 @@ pub(crate) async fn edge(server: &ApiServer) {
 /// Applies manifests that name no namespace, in the services' namespace.
 pub(crate) async fn here(server: &ApiServer, manifests: &str) {
     server.apply(&format!("{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {NAMESPACE} }} }}")).await;
-    let file = server.folder().join("manifests.yaml");
-    fs::write(&file, manifests).unwrap();
-    let file = file.to_str().unwrap();
-    server.kubectl(["apply", "-n", NAMESPACE, "-f", file]).await.success();
+    server.apply_in(NAMESPACE, manifests).await;
 }
 
 /// An installation that stands on the control plane, as the bearer of an account's token. Nothing runs yet.

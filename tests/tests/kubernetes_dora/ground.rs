@@ -24,17 +24,9 @@ pub(crate) async fn shared() -> Arc<ApiServer> {
         return server;
     }
     let server = Arc::new(ApiServer::start().await);
-    define(&server).await;
+    server.define(&transponder_dora_recorder::crd()).await;
     *shared = Arc::downgrade(&server);
     server
-}
-
-/// Applies the definition of DoraStream.
-pub(crate) async fn define(server: &ApiServer) {
-    let definition = serde_json::to_string(&transponder_dora_recorder::crd()).expect("a definition");
-    server.apply(&definition).await;
-    let wait = ["wait", "--for=condition=Established", "crd/dorastreams.transponder.dev", "--timeout=20s"];
-    server.kubectl(wait).await.success();
 }
 
 /// An installation in a namespace of its own.
@@ -72,15 +64,7 @@ impl Ground {
     }
 
     pub(crate) async fn give_rights(&self, server: &ApiServer) {
-        self.apply(server, RBAC).await;
-    }
-
-    /// Applies manifests that name no namespace.
-    pub(crate) async fn apply(&self, server: &ApiServer, manifests: &str) {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), manifests).expect("write the manifests");
-        let file = file.path().display().to_string();
-        server.kubectl(["apply", "-n", self.namespace, "-f", &file]).await.success();
+        server.apply_in(self.namespace, RBAC).await;
     }
 
     /// Takes the Lease from one that was killed, so that nobody waits for it to expire.

@@ -27,16 +27,9 @@ pub(crate) async fn shared() -> Arc<ApiServer> {
         return server;
     }
     let server = Arc::new(ApiServer::start().await);
-    define(&server).await;
+    server.define(&transponder_release_tracking::crd()).await;
     *shared = Arc::downgrade(&server);
     server
-}
-
-/// Applies the definition of Release.
-pub(crate) async fn define(server: &ApiServer) {
-    server.apply(&serde_json::to_string(&transponder_release_tracking::crd()).expect("a definition")).await;
-    let wait = ["wait", "--for=condition=Established", "crd/releases.transponder.dev", "--timeout=20s"];
-    server.kubectl(wait).await.success();
 }
 
 /// An installation in a namespace of its own.
@@ -53,10 +46,7 @@ impl Ground {
     pub(crate) async fn new(server: &ApiServer, namespace: &'static str) -> Self {
         let space = format!("{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {namespace} }} }}");
         server.apply(&space).await;
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), RBAC).expect("write the manifest");
-        let file = file.path().display().to_string();
-        server.kubectl(["apply", "-n", namespace, "-f", &file]).await.success();
+        server.apply_in(namespace, RBAC).await;
         let token = server.service_account_token(namespace, ACCOUNT, None, Duration::from_secs(3_600)).await;
         let kubeconfig = server.kubeconfig_for(&token);
         let broker = Broker::start().await;

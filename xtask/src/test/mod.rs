@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let needed: BTreeSet<&str> = checks
         .iter()
         .flat_map(|check| check.tools)
-        .chain(suites.iter().flat_map(|suite| suite.tools))
+        .chain(suites.iter().flat_map(|suite| &suite.tools))
         .copied()
         .collect();
     let toolbox = Toolbox::prepare(&needed.into_iter().collect::<Vec<_>>())?;
@@ -76,7 +76,7 @@ fn chosen(arguments: &Arguments, name: &str) -> bool {
 
 fn list(suites: &[Suite]) {
     let checks = CHECKS.iter().map(|check| (check.name, check.tools));
-    for (name, tools) in checks.chain(suites.iter().map(|suite| (suite.name.as_str(), suite.tools))) {
+    for (name, tools) in checks.chain(suites.iter().map(|suite| (suite.name.as_str(), &*suite.tools))) {
         report::line(format!("{name:20} {}", tools.join(" ")).trim_end());
     }
 }

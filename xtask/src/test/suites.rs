@@ -29,6 +29,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),
     ("kubernetes_rights", &["curl", "grpcurl", "etcd", "kubernetes"]),
+    ("kubernetes_start", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_tracking", &["curl", "etcd", "kubernetes"]),
     ("crash", &["curl"]),
     ("delivery", &["curl"]),
@@ -43,15 +44,22 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("secrets", &["curl", "grpcurl"]),
 ];
 
+/// The suites that are run a second time with everything in an API server instead of files. What they are called then ends
+/// in [`SECOND`].
+const ON_KUBERNETES: &[&str] = &["backends", "delivery", "door", "grpc"];
+
+/// How the second run of a suite is called: `delivery@kubernetes`.
+const SECOND: &str = "@kubernetes";
+
 /// What can be had everywhere.
 const BASE: &[&str] = &["curl", "jq", "grpcurl", "grpcurl-v1alpha", "jaeger", "prometheus"];
 
 /// One suite.
 pub(super) struct Suite {
-    /// Its name: that of its file in `tests/tests`, or `unit` or `doc`.
+    /// Its name: that of its file in `tests/tests`, also with [`SECOND`], or `unit` or `doc`.
     pub(super) name: String,
     /// The tools without which it is skipped.
-    pub(super) tools: &'static [&'static str],
+    pub(super) tools: Vec<&'static str>,
     /// What `cargo test --workspace` is told, so that it runs this suite and nothing else.
     selection: Vec<String>,
 }
@@ -69,7 +77,14 @@ pub(super) fn discover(root: &Path) -> Result<Vec<Suite>> {
     }
     let mut suites = vec![suite("unit", unit), suite("doc", vec!["--doc".to_owned()])];
     for file in test_files(&root.join("tests/tests"))? {
-        suites.push(suite(&file, vec!["--test".to_owned(), file.clone()]));
+        let selection = vec!["--test".to_owned(), file.clone()];
+        suites.push(suite(&file, selection.clone()));
+        if ON_KUBERNETES.contains(&&*file) {
+            let mut second = suite(&file, selection);
+            second.name.push_str(SECOND);
+            second.tools.extend(["etcd", "kubernetes"]);
+            suites.push(second);
+        }
     }
     Ok(suites)
 }
@@ -86,7 +101,11 @@ impl Suite {
         let mut test = workspace::cargo(root);
         test.args(["test", "--workspace", "--no-fail-fast"]).args(&self.selection).arg("--").args(filter);
         test.envs(products.iter().map(|(variable, path)| (*variable, path)));
-        for tool in self.tools {
+        if self.name.ends_with(SECOND) {
+            // Each test has a control plane of its own: one at a time.
+            test.env("TRANSPONDER_TEST_STORE", "kubernetes").arg("--test-threads=1");
+        }
+        for tool in &self.tools {
             match toolbox.wait(tool) {
                 Ok(programs) => {
                     test.envs(programs.into_iter().map(|program| (variable(program.name), program.path)));
@@ -111,7 +130,7 @@ fn variable(program: &str) -> String {
 
 fn suite(name: &str, selection: Vec<String>) -> Suite {
     let tools = NEEDS.iter().find(|(listed, _)| *listed == name).map_or(BASE, |(_, tools)| *tools);
-    Suite { name: name.to_owned(), tools, selection }
+    Suite { name: name.to_owned(), tools: tools.to_vec(), selection }
 }
 
 /// Names of the test programs in a `tests` folder, in order; none if there is no such folder.
@@ -141,6 +160,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for file in [
             "tests/tests/crash.rs",
+            "tests/tests/delivery.rs",
             "tests/tests/unlisted.rs",
             "tests/tests/helper/mod.rs",
             "services/edge/tests/wire.rs",
@@ -152,10 +172,12 @@ mod tests {
         }
         let suites = discover(root.path()).unwrap();
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
-        assert_eq!(names, ["unit", "doc", "crash", "unlisted"]);
+        assert_eq!(names, ["unit", "doc", "crash", "delivery", "delivery@kubernetes", "unlisted"]);
         assert_eq!(suites[0].selection, ["--lib", "--bins", "--test", "wire"]);
         assert_eq!(suites[2].tools, ["curl"]);
-        assert_eq!(suites[3].tools, BASE);
+        assert_eq!(suites[4].tools, ["curl", "etcd", "kubernetes"]);
+        assert_eq!(suites[4].selection, suites[3].selection);
+        assert_eq!(suites[5].tools, BASE);
     }
 
     #[test]

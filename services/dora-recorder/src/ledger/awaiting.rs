@@ -56,13 +56,12 @@ impl Ledger {
 
     /// The streams that await something, by the UID of the Application.
     pub(crate) fn awaiting(&self) -> HashMap<String, Vec<Stream>> {
-        let slots: Vec<_> = self.book().all().collect();
         let mut awaiting = HashMap::<String, Vec<Stream>>::new();
-        for (stream, slot) in slots {
+        for (stream, slot) in self.book().all() {
             let committed = slot.committed();
             for awaited in committed.iter().flat_map(|committed| &committed.stored.state.syncs.awaited) {
                 let streams = awaiting.entry(awaited.application.clone()).or_default();
-                if streams.last() != Some(&stream) {
+                if streams.last() != Some(stream) {
                     streams.push(stream.clone());
                 }
             }

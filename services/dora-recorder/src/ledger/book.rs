@@ -77,8 +77,8 @@ impl Slot {
 
 impl Book {
     /// All places, in the order of their streams.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Stream, Arc<Slot>)> {
-        self.streams.iter().map(|(stream, slot)| (stream.clone(), slot.clone()))
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Stream, &Arc<Slot>)> {
+        self.streams.iter()
     }
 
     /// The place of a stream, if it has one.

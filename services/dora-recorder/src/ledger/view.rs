@@ -43,7 +43,7 @@ impl View {
     /// What is committed, with totals at zero for streams on hold.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let now = self.clock.monotonic();
-        let slots: Vec<_> = lock(&self.book).all().map(|(_, slot)| slot).collect();
+        let slots: Vec<_> = lock(&self.book).all().map(|(_, slot)| slot.clone()).collect();
         slots
             .iter()
             .filter_map(|slot| {

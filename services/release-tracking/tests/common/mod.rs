@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod mesh;
+#[path = "../../../dora-recorder/tests/common/warnings.rs"]
 pub mod warnings;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

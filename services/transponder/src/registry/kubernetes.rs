@@ -19,13 +19,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    Api, Resource,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, Resource, api::DeleteParams};
 use serde::{Serialize, de::DeserializeOwned};
 use transponder_core::ClusterName;
-use transponder_kubernetes::{Access, ApiError, Kind, MANAGER};
+use transponder_kubernetes::{Access, ApiError, Kind, creation};
 
 use super::{Entry, PREVIOUS, TOKEN, TokenState, check_secret};
 use crate::secret::random_token;
@@ -285,10 +282,7 @@ impl KubernetesRegistry {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Debug + Default + Serialize + DeserializeOwned,
     {
-        let (api, parameters) = (
-            self.access.api::<K>(),
-            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() },
-        );
+        let (api, parameters) = (self.access.api::<K>(), creation());
         for _ in 0..TRIES {
             let found = self.get::<K>(name).await?;
             let there = found.is_some();

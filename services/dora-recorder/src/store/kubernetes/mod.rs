@@ -12,13 +12,13 @@ use std::{sync::Arc, time::Duration};
 
 use kube::{
     Api, Resource as _,
-    api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ListParams, ObjectMeta, Patch, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use transponder_core::{Maker, Stream, StreamKey, Timestamp};
 use transponder_kubernetes::{
-    Access, ApiError, Kind, MANAGER, Reach,
+    Access, ApiError, Kind, Reach, change, creation, definition,
     watch::{News, Selection, follow},
 };
 use transponder_runtime::{Shutdown, crash};
@@ -94,10 +94,11 @@ impl KubernetesStore {
         let probe = probe()?;
         let create = self.creations.create(&parameters, &probe);
         match self.access.call("create DoraStreams (dorastreams.transponder.dev)", create).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind == Kind::Exists => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) => {}
+            Err(error) if error.kind == Kind::Exists => {}
+            Err(error) => return Err(error),
         }
+        definition::check(&self.access, &crd()).await
     }
 
     async fn list(&self) -> Result<Everything, ApiError> {
@@ -147,9 +148,8 @@ impl KubernetesStore {
         let action = "patch a DoraStream (dorastreams.transponder.dev)";
         let patch =
             Patch::Merge(json!({ "metadata": { "resourceVersion": read.to_string() }, "status": status }));
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let name = key.to_string();
-        let patched = self.access.call(action, self.objects.patch(&name, &parameters, &patch)).await;
+        let patched = self.access.call(action, self.objects.patch(&name, &change(), &patch)).await;
         self.reach.note(&patched);
         match patched {
             Ok(object) => version_of(action, object.meta()),
@@ -253,10 +253,6 @@ fn fields(state: &StreamState) -> Result<Value, ApiError> {
         }
     }
     Ok(status)
-}
-
-fn creation() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
 /// The version of what was written.

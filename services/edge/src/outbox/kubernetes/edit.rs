@@ -6,7 +6,8 @@ use transponder_core::{EventKey, Target, TargetState, Timestamp, settle::Verdict
 
 use super::{
     super::{Detail, TargetStatus},
-    object::{Standing, Status, statuses},
+    condition::Standing,
+    object::{Status, statuses},
     resource::Ended,
 };
 
@@ -80,7 +81,8 @@ impl Status {
     }
 
     fn record(&mut self, target: Target, status: &TargetStatus, tracked: u32) -> Became {
-        self.tracked = self.tracked.max(tracked);
+        // Of observations that went with a store that was set back nothing was told.
+        self.tracked = self.tracked.max(tracked.min(self.observed));
         let mut status = status.clone();
         match (target, &status.detail) {
             // What came in while the call was out is still to be told: its end is not the event's.
@@ -125,7 +127,7 @@ impl Status {
             // An event that was accepted while DORA was no target is none for it now.
             return Became::Unchanged;
         }
-        self.settled = self.settled.max(settled);
+        self.settled = self.settled.max(settled.min(self.observed));
         let mut verdict = verdict.clone();
         let mut rests: Vec<_> = rests_on.to_vec();
         // A verdict of the same event that DORA has not taken yet becomes part of this one.
@@ -147,6 +149,7 @@ impl Status {
         if !facts.targets.contains(&Target::Dora) {
             return Became::Replaced;
         }
+        let settled = settled.min(self.observed);
         let news = settled > self.settled;
         self.settled = self.settled.max(settled);
         match self.of(Target::Dora).map_or(Target::Dora.begins(), |status| status.state) {

@@ -17,17 +17,14 @@ pub(crate) async fn feed(outbox: Arc<KubernetesOutbox>, delivery: Delivery, shut
             Some(Ok(version)) => version.clone().unwrap_or_default(),
             _ => return,
         };
-        // The next list brings another one.
-        tenure.listed.send_if_modified(|listed| {
-            *listed = None;
-            false
-        });
         let told = |news: News<ReleaseOutcome>| tell(&outbox, &tenure, &delivery, news);
         let what = "watching the outcomes";
         let ended = changes(&outbox.api, what, read::OPEN, version, &shutdown, told).await;
         let Some(error) = ended else { return };
         // A gap: what there is now is read anew, as after any other failure.
         tracing::info!(%error, "changes were missed: the outcomes are listed anew");
+        // Lists were read meanwhile, which are as old as what was missed.
+        tenure.listed.send_replace(None);
         outbox.reach.failed(error.into());
         outbox.reach.works();
     }
@@ -55,27 +52,6 @@ fn tell(
         return;
     }
     let seen = tenure.picture().see(&outcome);
-    if let Some((target, asked)) = outcome.asks_replay() {
-        let asked = asked.to_owned();
-        let (outbox, tenure, delivery) = (outbox.clone(), tenure.clone(), delivery.clone());
-        tokio::spawn(async move {
-            let replayed = outbox.take_up(&tenure, outcome.key, target, &asked).await;
-            match (replayed, outbox.get(outcome.key).await) {
-                (Ok(targets), Ok(Some(outcome))) => {
-                    tracing::info!(key = %outcome.key, ?targets, "replayed");
-                    let open = tenure.picture().open(&outcome);
-                    if let Some(open) = open {
-                        delivery.send(Message::Replayed(Box::new(open), targets));
-                    }
-                }
-                (Err(error), _) | (_, Err(error)) => {
-                    tracing::error!(%error, key = %outcome.key, "an outcome is not replayed: ask again");
-                }
-                (Ok(_), Ok(None)) => {}
-            }
-        });
-        return;
-    }
     match seen {
         Seen::Old => {}
         Seen::Observed(observations) => {
@@ -83,6 +59,7 @@ fn tell(
                 delivery.send(Message::Observed { sequence: observation.sequence, observation });
             }
         }
+        Seen::New if !read::taken(&outcome) => {}
         Seen::New => {
             let picture = tenure.picture();
             let unsettled = picture.unsettled(&outcome, outcome.status.settled);
@@ -90,6 +67,22 @@ fn tell(
                 delivery.send(Message::Found { open: Box::new(open), unsettled });
             }
         }
+    }
+    if outcome.asks_replay().is_some() {
+        tokio::spawn(replay(outbox.clone(), tenure.clone(), delivery.clone(), outcome));
+    }
+}
+
+async fn replay(outbox: Arc<KubernetesOutbox>, tenure: Arc<Tenure>, delivery: Delivery, outcome: Outcome) {
+    match outbox.follow_replay(&tenure, &outcome).await {
+        Ok(Some((replayed, targets))) => {
+            let open = tenure.picture().open(&replayed);
+            if let Some(open) = open {
+                delivery.send(Message::Replayed(Box::new(open), targets));
+            }
+        }
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, key = %outcome.key, "an outcome is not replayed: ask again"),
     }
 }
 

@@ -9,6 +9,7 @@
 //!   before DORA is called: whatever dies in between, the next holder finds one verdict and not two.
 
 mod budgets;
+mod condition;
 mod edit;
 mod feed;
 mod object;
@@ -28,12 +29,12 @@ use std::{
 use futures_util::future::BoxFuture;
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams, ValidationDirective},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::sync::watch;
 use transponder_core::{EventKey, Target, Timestamp};
-use transponder_kubernetes::{Access, ApiError, Kind, MANAGER, Reach, lease::Term};
+use transponder_kubernetes::{Access, ApiError, Kind, Reach, change, creation, definition, lease::Term};
 use transponder_runtime::Clock;
 use transponder_store::{Health, StoreError};
 
@@ -163,8 +164,7 @@ impl KubernetesOutbox {
             },
         });
         let name = key.to_string();
-        let parameters = parameters(false);
-        let patch = Patch::Merge(&patch);
+        let (parameters, patch) = (change(), Patch::Merge(&patch));
         let write = self.api.patch_subresource("status", &name, &parameters, &patch);
         let written = self.ask("note what became of an outcome", write).await?;
         let version = written.metadata.resource_version.and_then(|version| version.parse().ok());
@@ -173,23 +173,12 @@ impl KubernetesOutbox {
 
     /// Tries whether events can be stored and their status noted, and leaves nothing behind.
     pub(crate) async fn probe(&self) -> Result<(), ApiError> {
-        let probe = object::probe();
-        let dry = PostParams { dry_run: true, field_manager: Some(MANAGER.to_owned()) };
-        let echo = self.access.call("store an event", self.api.create(&dry, &probe)).await?;
-        if echo.spec != probe.spec {
-            return Err(ApiError {
-                action: "store an event",
-                kind: Kind::Missing,
-                problem:
-                    "the definition of releaseoutcomes is of another version than this program: apply the \
-                          manifests of `transponder manifests crds`"
-                        .into(),
-                retry_after: None,
-            });
-        }
+        let dry = PostParams { dry_run: true, ..creation() };
+        self.access.call("store an event", self.api.create(&dry, &object::probe())).await?;
+        definition::check(&self.access, &crd()).await?;
         let nothing = Patch::Merge(json!({ "status": {} }));
         let name = EventKey::from_bytes([0; 20]).to_string();
-        let (dry, subresource) = (parameters(true), "status");
+        let (dry, subresource) = (PatchParams { dry_run: true, ..change() }, "status");
         let patch = self.api.patch_subresource(subresource, &name, &dry, &nothing);
         match self.access.call("note what became of an event", patch).await {
             Ok(_) => Ok(()),
@@ -197,16 +186,6 @@ impl KubernetesOutbox {
             Err(error) if error.kind == Kind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
-    }
-}
-
-fn parameters(dry_run: bool) -> PatchParams {
-    PatchParams {
-        dry_run,
-        field_manager: Some(MANAGER.to_owned()),
-        // A definition that does not know a field would drop it without a word.
-        field_validation: Some(ValidationDirective::Strict),
-        ..PatchParams::default()
     }
 }
 
@@ -235,9 +214,8 @@ impl Outbox for KubernetesOutbox {
             let tenure = self.tenure()?;
             let Some(key) = tenure.picture().key(sequence) else { return Ok(None) };
             let Some(outcome) = self.get(key).await? else { return Ok(None) };
-            let mut picture = tenure.picture();
-            picture.see(&outcome);
-            Ok(picture.open(&outcome))
+            let open = tenure.picture().take_up(&outcome);
+            Ok(open)
         })
     }
 

@@ -30,6 +30,12 @@ impl Known {
     pub(super) fn within(&self, up_to: i64) -> u32 {
         self.numbers.iter().filter(|(ours, _)| *ours <= up_to).map(|(_, number)| *number).max().unwrap_or(0)
     }
+
+    /// Whatever is read next is believed.
+    fn doubt(&mut self) {
+        self.version = 0;
+        self.numbers.clear();
+    }
 }
 
 /// What is open.
@@ -78,24 +84,42 @@ impl Picture {
         self.newest
     }
 
-    /// Takes over a list of this version: what is not in it is gone, unless it has come since.
-    pub(super) fn replace(&mut self, listed: &HashSet<EventKey>, version: u64, open: &[Outcome]) {
+    /// Takes over a list of this version: what is not in it is gone, unless it has come since. An event that is older in
+    /// it than it was known to be before was set back with the store, and is as the list says. Answers what is gone and
+    /// was not known to have ended.
+    pub(super) fn replace(
+        &mut self,
+        listed: &HashSet<EventKey>,
+        version: u64,
+        open: &[Outcome],
+    ) -> Vec<EventKey> {
         let gone = self.known.iter().filter(|(key, known)| known.version <= version && !listed.contains(key));
-        let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
-        gone.into_iter().for_each(|key| self.forget(key));
+        let gone: Vec<_> = gone.map(|(key, known)| (*key, known.status.ended.is_none())).collect();
+        gone.iter().for_each(|(key, _)| self.forget(*key));
         for outcome in open {
-            self.see(outcome);
+            match self.known.get(&outcome.key) {
+                Some(known) if (outcome.version + 1..=version).contains(&known.version) => {
+                    self.set_back(outcome)
+                }
+                _ => drop(self.see(outcome)),
+            }
         }
+        gone.into_iter().filter_map(|(key, open)| open.then_some(key)).collect()
     }
 
     /// Believes nothing of what is known any more: the store was set back to a backup, and versions and numbers of
     /// observations come once more, for other things. A list is to follow.
     pub(super) fn doubt(&mut self) {
-        for known in self.known.values_mut() {
-            known.version = 0;
-            known.numbers.clear();
-        }
+        self.known.values_mut().for_each(Known::doubt);
         self.newest = 0;
+    }
+
+    /// Believes what was read of an event although a later version was known.
+    pub(super) fn set_back(&mut self, outcome: &Outcome) {
+        if let Some(known) = self.known.get_mut(&outcome.key) {
+            known.doubt();
+        }
+        self.see(outcome);
     }
 
     pub(super) fn forget(&mut self, key: EventKey) {
@@ -156,6 +180,13 @@ impl Picture {
             known.version = version;
             known.status = status.clone();
         }
+    }
+
+    /// The event as the engine takes it up again. An observation that the feed has not told of yet is left to it: it must
+    /// be settled, too.
+    pub(super) fn take_up(&mut self, outcome: &Outcome) -> Option<OpenEvent> {
+        self.wrote(outcome.key, outcome.version, &outcome.status);
+        self.open(outcome)
     }
 
     /// The event as the engine takes it up, with what tracking has not been told.

@@ -13,6 +13,7 @@ use super::{
     KubernetesOutbox, Tenure,
     edit::Edit,
     object::{Outcome, RELEASE},
+    write::DELETED,
 };
 
 /// What is open, or was given up and may be replayed.
@@ -31,8 +32,8 @@ impl KubernetesOutbox {
         let (mut open, version) = self.pages(ListParams::default().fields(OPEN)).await?;
         open.sort_by_key(|outcome| (outcome.received_at, outcome.key));
         let listed: HashSet<EventKey> = open.iter().map(|outcome| outcome.key).collect();
-        open.retain(taken);
-        {
+        open.retain(|outcome| taken(outcome) || outcome.asks_replay().is_some());
+        let gone = {
             let mut picture = tenure.picture();
             let listed_at = version.parse().unwrap_or(u64::MAX);
             if listed_at < newest {
@@ -43,8 +44,21 @@ impl KubernetesOutbox {
                 );
                 picture.doubt();
             }
-            picture.replace(&listed, listed_at, &open);
+            picture.replace(&listed, listed_at, &open)
+        };
+        for key in gone {
+            // That its end was written may not have been answered.
+            if self.get(key).await?.is_none() {
+                tracing::error!(%key, "{DELETED}");
+            }
         }
+        // What was asked for while nobody held the Lease.
+        for outcome in open.iter_mut().filter(|outcome| outcome.asks_replay().is_some()) {
+            if let Some((replayed, _)) = self.follow_replay(&tenure, outcome).await? {
+                *outcome = replayed.slim();
+            }
+        }
+        open.retain(taken);
         let mut all: HashMap<_, _> = self
             .releases_of(&tenure, &open)
             .await?

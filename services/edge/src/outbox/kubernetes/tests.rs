@@ -221,6 +221,22 @@ fn what_is_seen_again_is_no_news_and_a_later_observation_is() {
 }
 
 #[test]
+fn an_observation_that_is_read_before_it_is_told_of_is_still_news_then() {
+    let event = event("a", "Succeeded");
+    let mut picture = Picture::default();
+    let first = Outcome::read(stored(&event, 5, None)).unwrap();
+    picture.see(&first);
+    let mut observed = first.clone();
+    observed.version = 6;
+    let again = Edit::Observe { finished_at: at(1), received_at: at(2) };
+    observed.status.apply(&again, &first.facts(), at(2), KEEP);
+    let open = picture.take_up(&observed).unwrap();
+    assert_eq!(open.untracked.len(), 1);
+    assert_eq!(picture.get(event.key).unwrap().version, 6);
+    assert!(matches!(picture.see(&observed), Seen::Observed(news) if news.len() == 1));
+}
+
+#[test]
 fn what_has_come_while_a_list_was_read_is_kept_and_what_is_missing_from_it_is_not() {
     let [listed, gone, new] = ["a", "b", "c"].map(|id| event(id, "Succeeded"));
     let mut picture = Picture::default();
@@ -228,9 +244,34 @@ fn what_has_come_while_a_list_was_read_is_kept_and_what_is_missing_from_it_is_no
         picture.see(&Outcome::read(stored(event, version, None)).unwrap());
     }
     let open = [Outcome::read(stored(&listed, 3, None)).unwrap()];
-    picture.replace(&[listed.key].into_iter().collect(), 7, &open);
+    assert_eq!(picture.replace(&[listed.key].into_iter().collect(), 7, &open), [gone.key]);
     assert!(picture.get(listed.key).is_some() && picture.get(new.key).is_some());
     assert!(picture.get(gone.key).is_none());
+}
+
+#[test]
+fn an_event_that_a_later_list_has_in_an_older_version_was_set_back_and_is_as_the_list_says() {
+    let event = event("a", "Succeeded");
+    let backed_up = Outcome::read(stored(&event, 5, None)).unwrap();
+    let mut picture = Picture::default();
+    picture.see(&backed_up);
+    let mut delivered = backed_up.status.clone();
+    let taken = status(TargetState::Delivered, Detail::None);
+    let edit = Edit::Status { target: Target::Broker, status: taken, tracked: 0 };
+    delivered.apply(&edit, &backed_up.facts(), at(9), KEEP);
+    picture.wrote(event.key, 9, &delivered);
+    let listed = [event.key].into_iter().collect();
+    let known = |picture: &Picture| {
+        let known = picture.get(event.key).unwrap();
+        (known.version, known.status.of(Target::Broker).map(|status| status.state))
+    };
+    // Written while the list was read.
+    picture.replace(&listed, 7, std::slice::from_ref(&backed_up));
+    assert_eq!(known(&picture), (9, Some(TargetState::Delivered)));
+    picture.replace(&listed, 20, std::slice::from_ref(&backed_up));
+    assert_eq!(known(&picture), (5, None));
+    // Its observations are counted anew, too.
+    assert_eq!(picture.unsettled(&backed_up, 0).len(), 1);
 }
 
 fn edit(event: Arc<NewEvent>) -> impl Strategy<Value = Edit> {

@@ -3,21 +3,27 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::PostParams;
 use serde_json::json;
-use transponder_core::{EventKey, Target, Timestamp};
-use transponder_kubernetes::{Kind, MANAGER};
+use transponder_core::{EventKey, Target, Timestamp, retry::Backoff};
+use transponder_kubernetes::{Kind, change, creation};
 use transponder_store::StoreError;
 
 use super::{
     super::{Accepted, Decided, Decision, HandOver, HandedOver, NewEvent, Replayed},
     ATTEMPTS, KubernetesOutbox, Tenure,
     edit::{Became, Edit},
-    object::{REPLAY, object},
+    object::{Outcome, REPLAY, object},
 };
+
+/// What the log says of an event that is there no more.
+pub(super) const DELETED: &str =
+    "a releaseoutcome was deleted before it was delivered: what was not done is not done any more";
 
 /// Statuses that are written at a time.
 const CONCURRENT: usize = 32;
+
+/// Pauses before a write that met another one is decided again.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(5), cap: Duration::from_millis(320) };
 
 /// Events that a verdict names beside its candidate, as the schema has it.
 const RESTS: usize = 256;
@@ -27,7 +33,7 @@ type Edits = BTreeMap<EventKey, Vec<Edit>>;
 
 impl KubernetesOutbox {
     pub(super) async fn create(&self, event: &NewEvent) -> Result<Accepted, StoreError> {
-        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let parameters = creation();
         for attempt in 0..ATTEMPTS {
             match self.ask("store an event", self.api.create(&parameters, &object(event))).await {
                 Ok(_) => {
@@ -40,7 +46,7 @@ impl KubernetesOutbox {
             if let Some(accepted) = self.observe(event).await? {
                 return Ok(accepted);
             }
-            pause(attempt).await;
+            pause(attempt + 1).await;
         }
         Err(contended("note that an event was observed again"))
     }
@@ -92,7 +98,14 @@ impl KubernetesOutbox {
         for decision in decisions {
             match decision {
                 Decision::Status(change) => {
-                    let Some(key) = tenure.picture().key(change.sequence) else { continue };
+                    let Some(key) = tenure.picture().key(change.sequence) else {
+                        tracing::warn!(
+                            sequence = change.sequence,
+                            target = %change.target,
+                            "what became of an event is not noted: it is not known any more"
+                        );
+                        continue;
+                    };
                     if next.contains_key(&key) {
                         self.flush(&tenure, &mut first, &mut next, at, &mut decided).await?;
                     }
@@ -188,12 +201,16 @@ impl KubernetesOutbox {
                 Err(error) => return Err(error.into()),
             }
             match self.get(key).await? {
-                // What is read is never older than what was known before, but for one reason.
-                Some(outcome) if outcome.version < known.version => return Err(set_back()),
+                // What is read is never older than what was known before, but for one reason. What has happened is noted
+                // all the same; the rest is read anew.
+                Some(outcome) if outcome.version < known.version => {
+                    self.reach.failed(set_back(&outcome, known.version));
+                    tenure.picture().set_back(&outcome);
+                }
                 Some(outcome) => tenure.picture().wrote(key, outcome.version, &outcome.status),
                 None => return Ok(lost(tenure, key, known.sequence)),
             }
-            pause(attempt).await;
+            pause(attempt + 1).await;
         }
         Err(contended("note what became of an outcome"))
     }
@@ -203,18 +220,20 @@ impl KubernetesOutbox {
         self.write(tenure, key, vec![edit], self.clock.wall()).await.map(drop)
     }
 
-    /// Takes up the dead targets of an event again as an annotation asks. Answers which those are.
-    pub(super) async fn take_up(
+    /// Takes up the dead targets of an event again as its annotation asks. Answers how it is then, and which those are;
+    /// `None` when nothing is asked, or the event is gone.
+    pub(super) async fn follow_replay(
         &self,
         tenure: &Tenure,
-        key: EventKey,
-        target: Option<Target>,
-        asked: &str,
-    ) -> Result<Vec<Target>, StoreError> {
-        let Some(known) = tenure.picture().get(key).cloned() else { return Ok(Vec::new()) };
+        outcome: &Outcome,
+    ) -> Result<Option<(Outcome, Vec<Target>)>, StoreError> {
+        let Some((target, asked)) = outcome.asks_replay() else { return Ok(None) };
+        let key = outcome.key;
+        let Some(known) = tenure.picture().get(key).cloned() else { return Ok(None) };
         let targets = known.status.dead(target);
         self.edit(tenure, key, Edit::Replay { target, asked: asked.to_owned() }).await?;
-        Ok(targets)
+        tracing::info!(%key, ?targets, "replayed");
+        Ok(self.get(key).await?.map(|outcome| (outcome, targets)))
     }
 
     /// Asks the holder of the Lease, by an annotation, to take up dead targets of an event.
@@ -230,8 +249,7 @@ impl KubernetesOutbox {
             let wanted = target.map_or("all", Target::as_str);
             let patch = json!({ "metadata": { "annotations": { REPLAY: format!("{at} {wanted}") } } });
             let (name, patch) = (key.to_string(), kube::api::Patch::Merge(patch));
-            let parameters = super::parameters(false);
-            self.ask("ask for a replay", self.api.patch(&name, &parameters, &patch)).await?;
+            self.ask("ask for a replay", self.api.patch(&name, &change(), &patch)).await?;
         }
         Ok(Some((0, dead)))
     }
@@ -261,14 +279,17 @@ fn hand_over(tenure: &Tenure, handed: HandOver, at: Timestamp, first: &mut Edits
 
 /// An event that was deleted while something was still to be done with it.
 fn lost(tenure: &Tenure, key: EventKey, sequence: i64) -> Decided {
-    tracing::error!(%key, "a releaseoutcome was deleted before it was delivered: what was not done is not done any more");
+    tracing::error!(%key, "{DELETED}");
     tenure.picture().forget(key);
     // Nothing of it waits for a verdict any more.
     Decided { handed_over: Vec::new(), replaced: vec![sequence] }
 }
 
-fn set_back() -> StoreError {
-    let problem = "its store was set back to an older state: everything is read anew".to_owned();
+fn set_back(outcome: &Outcome, known: u64) -> StoreError {
+    let problem = format!(
+        "its store was set back to an older state, {} from version {known} to {}: everything is read anew",
+        outcome.key, outcome.version
+    );
     StoreError::Unavailable { action: "note what became of an outcome", problem }
 }
 
@@ -277,7 +298,6 @@ fn contended(action: &'static str) -> StoreError {
 }
 
 /// Lets the others finish.
-async fn pause(attempt: u32) {
-    let longest = Duration::from_millis(5) * 2u32.pow(attempt.min(6));
-    tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
+async fn pause(attempts: u32) {
+    tokio::time::sleep(AGAIN.delay(attempts, None, fastrand::f64())).await;
 }

@@ -25,7 +25,7 @@ use transponder_kubernetes::{
     Access, ApiError, Kind,
     watch::{News, Selection, follow},
 };
-use transponder_runtime::{Shutdown, outage::Outage};
+use transponder_runtime::{Shutdown, outage::Outage, pauses::Pauses};
 
 use self::state::{Look, State};
 use super::{Registry, Report, check::Tokens, decoy::Decoy};
@@ -168,15 +168,13 @@ impl Kubernetes {
         loop {
             let doubtful = async { doubt.wait_for(Option::is_some).await.map(drop) };
             let Some(Ok(())) = shutdown.or(doubtful).await else { return };
-            let mut pause = AGAIN[0];
+            let mut pauses = Pauses::new(AGAIN[0], AGAIN[1]);
             while self.registry.doubt.borrow().is_some() {
-                let jittered = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                let answered = timeout(jittered, self.answered.notified());
+                let answered = timeout(pauses.next(None), self.answered.notified());
                 if shutdown.or(answered).await.is_none() {
                     return;
                 }
                 self.ask().await;
-                pause = (pause * 2).min(AGAIN[1]);
             }
         }
     }

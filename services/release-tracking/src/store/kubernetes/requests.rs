@@ -2,17 +2,17 @@
 
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PostParams, Preconditions},
 };
 use transponder_core::{
     AppName, AppNamespace, ClusterName, EnvName, Maker, NameError, Release, ReleaseId, ReleaseKey, Stream,
     Timestamp,
 };
-use transponder_kubernetes::{Access, ApiError, Kind, MANAGER, Reach};
+use transponder_kubernetes::{Access, ApiError, Kind, Reach, change, creation, definition};
 
 use super::{
     kept::{Entry, Kept, Version},
-    object::SCHEMA,
+    object::{SCHEMA, crd},
 };
 use crate::{record::Record, store::Wanted};
 
@@ -72,14 +72,13 @@ impl Requests {
 
     /// Makes the object of a record.
     pub(super) async fn create(&self, entry: Entry) -> Result<Kept, ApiError> {
-        self.call("create a release", self.api.create(&post(false), &entry.object())).await
+        self.call("create a release", self.api.create(&creation(), &entry.object())).await
     }
 
     /// Changes the object of a record, if it is still the version that the entry came from.
     pub(super) async fn patch(&self, entry: &Entry) -> Result<Kept, ApiError> {
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let (name, patch) = (entry.key().to_string(), Patch::Merge(entry.patch()));
-        self.call("change a release", self.api.patch(&name, &parameters, &patch)).await
+        self.call("change a release", self.api.patch(&name, &change(), &patch)).await
     }
 
     /// Deletes the object of a record; with a version, only if it is still that one.
@@ -95,16 +94,14 @@ impl Requests {
     /// Tries whether a record could be made, without making one.
     pub(super) async fn try_to_create(&self) -> Result<(), ApiError> {
         let Ok(entry) = example() else { return Ok(()) };
-        match self.call("create a release", self.api.create(&post(true), &entry.object())).await {
+        let dry = PostParams { dry_run: true, ..creation() };
+        match self.call("create a release", self.api.create(&dry, &entry.object())).await {
             // One that is there was made by the same right.
-            Err(error) if error.kind == Kind::Exists => Ok(()),
-            ended => ended.map(drop),
+            Err(error) if error.kind != Kind::Exists => return Err(error),
+            _ => {}
         }
+        definition::check(&self.access, &crd()).await
     }
-}
-
-fn post(dry_run: bool) -> PostParams {
-    PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
 }
 
 /// A record of nothing.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transponder_core::{ReleaseKey, Timestamp};
+use transponder_core::{ReleaseKey, Timestamp, retry::Backoff};
 use transponder_kubernetes::{ApiError, Kind};
 use transponder_runtime::crash;
 use transponder_store::StoreError;
@@ -20,8 +20,8 @@ use crate::{
 /// How often a change is decided before it is given up. Those that run into each other are as many as there are
 /// replicas, since each replica's own wait for their turn.
 const TRIES: u32 = 12;
-/// First and longest pause before it is decided again.
-const AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(400)];
+/// Pauses before it is decided again.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_millis(400) };
 
 /// What is known of the record that is to be changed.
 enum Known {
@@ -167,8 +167,7 @@ pub(super) fn readable(kept: Kept) -> Result<Entry, Error> {
 }
 
 pub(super) async fn pause(again: u32) {
-    let longest = AGAIN[0].saturating_mul(1 << again.min(8)).min(AGAIN[1]);
-    tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
+    tokio::time::sleep(AGAIN.delay(again, None, fastrand::f64())).await;
 }
 
 fn too_busy(key: &ReleaseKey) -> StoreError {
