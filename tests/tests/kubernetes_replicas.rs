@@ -13,8 +13,9 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::MutexGuard;
 use transponder_tests::{
-    Broker, Fleet, Mesh, NAMESPACE, OtlpReceiver, Poster, Prometheus, TestEvent, eventually,
+    Broker, Fleet, Load, Mesh, NAMESPACE, OtlpReceiver, Poster, Prometheus, TestEvent, eventually,
     kubernetes::ApiServer,
 };
 
@@ -23,6 +24,12 @@ const DRAIN: Duration = Duration::from_secs(180);
 /// Reports that are out at a time.
 const HOOKS: usize = 8;
 const SERVICES: [&str; 5] = ["edge", "forwarder", "dora-recorder", "release-tracking", "outcome-span"];
+
+/// One installation at a time: each uses what there is of this machine.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ONE.lock().await
+}
 
 fn replicas(service: &str) -> usize {
     if service == "edge" { 3 } else { 2 }
@@ -99,8 +106,23 @@ async fn disturb(fleet: &mut Fleet) -> String {
     }
 }
 
+async fn everything_is_delivered(fleet: &Fleet) {
+    eventually("everything is delivered", DRAIN, || async {
+        let open =
+            ["get", "ro", "-n", NAMESPACE, "-o", "name", "--field-selector", "status.state!=Delivered"];
+        let open = fleet.server.kubectl(open).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        match open.text().lines().count() {
+            0 if open.code == Some(0) => Ok(()),
+            count => Err(format!("{count} are open; {}", open.stderr)),
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_killed_each_event_arrives_each_release_counts_once_and_each_outcome_has_one_span() {
+    let _alone = alone().await;
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     fastrand::seed(seed);
@@ -145,18 +167,7 @@ async fn whatever_is_killed_each_event_arrives_each_release_counts_once_and_each
     }
 
     let sent = sent.lock().unwrap().clone();
-    eventually("everything is delivered", DRAIN, || async {
-        let open =
-            ["get", "ro", "-n", NAMESPACE, "-o", "name", "--field-selector", "status.state!=Delivered"];
-        let open = fleet.server.kubectl(open).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        match open.text().lines().count() {
-            0 if open.code == Some(0) => Ok(()),
-            count => Err(format!("{count} are open; {}", open.stderr)),
-        }
-    })
-    .await;
-
+    everything_is_delivered(&fleet).await;
     let received = broker.received();
     let arrived: BTreeMap<_, _> = received
         .iter()
@@ -186,7 +197,38 @@ async fn whatever_is_killed_each_event_arrives_each_release_counts_once_and_each
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_of_everything_is_not_noticed_by_those_who_report() {
+    let _alone = alone().await;
+    let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
+    let mut mesh = Mesh::new(&broker).await;
+    mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());
+    mesh.set("edge.budget.rate", "1000");
+    let mut fleet = Fleet::new(mesh, ApiServer::start().await).await;
+    fleet.start_all(3, 2).await;
+    let rate = u32::try_from(number("TRANSPONDER_LOAD_RATE", 25)).expect("a rate");
+    let load = Load::start(&fleet.mesh, "kind-prod", rate);
+    load.more(50).await;
+    for service in SERVICES {
+        for replica in 0..replicas(service) {
+            fleet.roll(service, replica).await;
+        }
+    }
+    load.more(50).await;
+    let report = load.stop().await;
+    println!("{} reports at {rate} a second, the slowest in {:?}", report.ended, report.slowest);
+    report.assert_flawless();
+    everything_is_delivered(&fleet).await;
+    let arrived: BTreeSet<_> =
+        broker.received().iter().map(|r| r.header("transponder-key").unwrap().to_owned()).collect();
+    assert_eq!(arrived, report.acknowledged);
+    let spans: BTreeSet<_> = otlp.spans().iter().map(|span| span.span_id()).collect();
+    let counted = fleet.metric("dora-recorder", "dora_deployments_total", &[]).await;
+    assert_eq!((counted, spans.len()), (report.acknowledged.len() as f64, report.acknowledged.len()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn prometheus_sees_each_release_once_over_hand_overs_and_no_sample_that_decreases() {
+    let _alone = alone().await;
     let (broker, otlp) = (Broker::start().await, OtlpReceiver::start().await);
     let mut mesh = Mesh::new(&broker).await;
     mesh.env("OTEL_EXPORTER_OTLP_ENDPOINT", &otlp.url());

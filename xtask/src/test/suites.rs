@@ -46,7 +46,7 @@ const NEEDS: &[(&str, &[&str])] = &[
 
 /// The suites that are run a second time with everything in an API server instead of files. What they are called then ends
 /// in [`SECOND`].
-const ON_KUBERNETES: &[&str] = &["backends", "delivery", "door", "grpc"];
+const ON_KUBERNETES: &[&str] = &["backends", "delivery", "door", "grpc", "traces"];
 
 /// How the second run of a suite is called: `delivery@kubernetes`.
 const SECOND: &str = "@kubernetes";

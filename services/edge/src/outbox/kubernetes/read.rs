@@ -22,14 +22,14 @@ pub(super) const OPEN: &str = "status.state!=Delivered";
 /// Objects of one page.
 const PAGE: u32 = 500;
 /// Releases that one list is asked for.
-const RELEASES: usize = 40;
+const RELEASES: usize = 100;
 
 impl KubernetesOutbox {
     /// Everything that is open, as the new holder of the Lease or after a failure: what was in memory is not trusted.
     pub(super) async fn read_backlog(&self) -> Result<Backlog, StoreError> {
         let tenure = self.tenure()?;
         let newest = tenure.picture().newest();
-        let (mut open, version) = self.pages(ListParams::default().fields(OPEN)).await?;
+        let (mut open, version) = self.pages(ListParams::default().fields(OPEN).limit(PAGE)).await?;
         open.sort_by_key(|outcome| (outcome.received_at, outcome.key));
         let listed: HashSet<EventKey> = open.iter().map(|outcome| outcome.key).collect();
         open.retain(|outcome| taken(outcome) || outcome.asks_replay().is_some());
@@ -88,6 +88,7 @@ impl KubernetesOutbox {
     }
 
     /// The other events of releases that wait for a verdict, closed ones as well: a verdict rests on all of a release's.
+    /// Not by pages: the API server reads every object of all from etcd for each page, and without them its own cache.
     async fn releases_of(&self, tenure: &Tenure, open: &[Outcome]) -> Result<Vec<Outcome>, StoreError> {
         let waits = |outcome: &&Outcome| tenure.picture().waits_for_verdict(outcome.key);
         let releases: HashSet<_> =
@@ -123,7 +124,6 @@ impl KubernetesOutbox {
     /// All objects of a selection without their bytes, and the version of the list. One that cannot be read is named in
     /// the log and left alone.
     async fn pages(&self, mut parameters: ListParams) -> Result<(Vec<Outcome>, String), StoreError> {
-        parameters.limit = Some(PAGE);
         let mut outcomes = Vec::new();
         // Of a backlog that is not large nothing need be read again.
         let mut room = HELD;
@@ -152,7 +152,8 @@ impl KubernetesOutbox {
         let mut fields = Vec::new();
         fields.extend(filter.cluster.as_ref().map(|cluster| format!("spec.cluster={cluster}")));
         fields.extend((filter.state == Some(TargetState::Dead)).then(|| "status.state=Dead".to_owned()));
-        let (mut outcomes, _) = self.pages(ListParams::default().fields(&fields.join(","))).await?;
+        let (mut outcomes, _) =
+            self.pages(ListParams::default().fields(&fields.join(",")).limit(PAGE)).await?;
         if let Some(wanted) = filter.state {
             outcomes.retain(|outcome| outcome.statuses().iter().any(|(_, status)| status.state == wanted));
         }
