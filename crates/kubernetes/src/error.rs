@@ -106,6 +106,8 @@ fn kind(status: &Status) -> Kind {
         (401 | 403, _) => Kind::Refused,
         _ if older_definition(status) => Kind::Missing,
         (429, _) => Kind::Busy,
+        // It would be no smaller the next time.
+        _ if status.message.contains("etcdserver: request is too large") => Kind::Invalid,
         (400 | 413 | 422, _) => Kind::Invalid,
         _ => Kind::Unavailable,
     }
@@ -188,6 +190,13 @@ mod tests {
         for named in ["transponder manifests crds", "status.replayed"] {
             assert!(error.to_string().contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_too_large_for_etcd_is_invalid_and_not_tried_again() {
+        let mut large = status(500, "", "");
+        large.message = "etcdserver: request is too large".into();
+        assert_eq!(kind(&large), Kind::Invalid);
     }
 
     #[test]

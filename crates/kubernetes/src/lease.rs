@@ -213,7 +213,11 @@ impl Candidate {
                     tracing::info!(lease = self.name, identity = self.identity, "Lease taken");
                 }
             }
-            Err(error) if matches!(error.kind, Kind::Conflict | Kind::Exists | Kind::NotFound) => {
+            // That a Lease cannot be made for want of its namespace is trouble like any other.
+            Err(error)
+                if matches!(error.kind, Kind::Conflict | Kind::Exists)
+                    || error.kind == Kind::NotFound && wanted.metadata.resource_version.is_some() =>
+            {
                 self.read().await;
             }
             Err(error) => {

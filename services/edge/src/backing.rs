@@ -20,7 +20,7 @@ use crate::{
 
 /// The Lease of which the holder delivers.
 const LEASE: &str = "transponder-edge";
-/// Largest body that fits an object, however much of it must be escaped.
+/// Largest body that fits an object. One in which much must be escaped is refused when it comes.
 const LARGEST: ByteSize = ByteSize::kib(512);
 
 /// Where events are kept, and who delivers them.

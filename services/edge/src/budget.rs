@@ -35,7 +35,7 @@ impl Meter {
 
     /// Adds what is there already and cannot be refused.
     fn add(&self, amount: u64) {
-        self.used.fetch_add(amount, Relaxed);
+        let _ = self.used.fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_add(amount)));
     }
 
     fn subtract(&self, amount: u64) {

@@ -26,6 +26,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("kubernetes_applications", &["curl", "argocd-crds", "etcd", "kubernetes"]),
     ("kubernetes_failures", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_dora", &["curl", "etcd", "faketime", "kubernetes"]),
+    ("kubernetes_hostile", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_outbox", &["curl", "etcd", "kubernetes"]),
     ("kubernetes_replicas", &["curl", "etcd", "kubernetes", "prometheus"]),
     ("kubernetes_rights", &["curl", "grpcurl", "etcd", "kubernetes"]),

@@ -39,6 +39,9 @@ impl Drop for Room {
     }
 }
 
+/// Longest content type that is taken: it is kept with the event.
+const LONGEST_TYPE: usize = 256;
+
 /// Checks what the head says of the body, before any of it is read. Answers the content type as it came.
 pub(super) fn check_head(headers: &HeaderMap, limit: u64) -> Result<String, Problem> {
     let encoded = headers
@@ -52,6 +55,9 @@ pub(super) fn check_head(headers: &HeaderMap, limit: u64) -> Result<String, Prob
     let Some(kind) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else {
         return Err(wrong);
     };
+    if kind.len() > LONGEST_TYPE {
+        return Err(Problem::MediaType("the content type has more than 256 bytes"));
+    }
     let essence = kind.split(';').next().unwrap_or_default().trim();
     let taken = ["application/cloudevents+json", "application/json"];
     if !taken.iter().any(|taken| essence.eq_ignore_ascii_case(taken)) {

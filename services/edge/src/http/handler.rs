@@ -219,6 +219,10 @@ impl Handler {
         }
         match accepted? {
             Accepted::Conflict => Err(Problem::Conflict),
+            Accepted::TooLarge { bytes, limit } => Err(Problem::TooLargeToStore { bytes, limit }),
+            Accepted::Unfit => {
+                Err(Problem::Event { field: "the event".into(), reason: "is refused by the store".into() })
+            }
             Accepted::New { sequence, observation } => {
                 let receipt = Receipt::fresh(&event).to_json();
                 self.metrics.stored(&event.cluster);

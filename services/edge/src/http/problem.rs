@@ -26,6 +26,8 @@ pub(crate) enum Problem {
     Conflict,
     /// The body is larger than this many bytes.
     TooLarge { limit: u64 },
+    /// The body takes more room in the store than there is for one.
+    TooLargeToStore { bytes: u64, limit: u64 },
     /// The content type or encoding is not taken.
     MediaType(&'static str),
     /// The cluster's own budget is spent.
@@ -47,7 +49,7 @@ impl Problem {
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::Conflict => StatusCode::CONFLICT,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::TooLargeToStore { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Budget { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -67,6 +69,11 @@ impl Problem {
                     .into()
             }
             Self::TooLarge { limit } => format!("an event has at most {limit} bytes"),
+            Self::TooLargeToStore { bytes, limit } => {
+                format!(
+                    "the event takes {bytes} bytes where it is stored, for its characters are escaped there; it may take {limit}"
+                )
+            }
             Self::MediaType(what) => (*what).into(),
             Self::Budget { what, .. } => format!("this cluster's budget is spent: {what}"),
             Self::Unavailable(what) => (*what).into(),

@@ -68,6 +68,10 @@ pub(crate) enum Accepted {
     Known { sequence: Sequence, observation: Option<i64>, identical: bool },
     /// The same source and id were used for something else.
     Conflict,
+    /// It takes so many bytes here, which is more than the limit.
+    TooLarge { bytes: u64, limit: u64 },
+    /// The store takes no such event, and will not the next time.
+    Unfit,
 }
 
 /// An observation as the outbox keeps it.

@@ -126,7 +126,11 @@ impl Count {
         }
         let labels = object.labels();
         let cluster = labels.get(CLUSTER).and_then(|cluster| ClusterName::new(cluster).ok());
-        let bytes = labels.get(BYTES).and_then(|bytes| bytes.parse().ok());
+        // Anybody who may create an object may write anything there.
+        let bytes = labels
+            .get(BYTES)
+            .and_then(|bytes| bytes.parse().ok())
+            .map(|bytes: u64| bytes.min(super::write::LARGEST));
         let (Some(cluster), Some(bytes)) = (cluster, bytes) else { return };
         let budget = self.budgets.of(&cluster);
         budget.occupy(bytes);

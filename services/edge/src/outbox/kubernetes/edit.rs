@@ -107,7 +107,8 @@ impl Status {
         Became::Changed
     }
 
-    fn verdict_order(&self) -> Option<i64> {
+    /// The place of its verdict in the order of hand-overs, if one was handed over.
+    pub(super) fn verdict_order(&self) -> Option<i64> {
         match &self.of(Target::Dora)?.detail {
             Detail::Verdict { order, .. } => Some(*order),
             _ => None,
@@ -183,7 +184,7 @@ impl Status {
         if first == finished_at || self.later.iter().any(|(_, known, _)| *known == finished_at) {
             return Became::Unchanged;
         }
-        self.observed += 1;
+        self.observed = self.observed.saturating_add(1);
         self.later.push((self.observed, finished_at, received_at));
         // The first one is in the event itself.
         if self.later.len() > 2 * KEPT - 1 {

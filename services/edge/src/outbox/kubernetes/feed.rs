@@ -89,10 +89,6 @@ async fn replay(outbox: Arc<KubernetesOutbox>, tenure: Arc<Tenure>, delivery: De
 /// An event that is selected no more: delivered by ourselves, as a rule.
 fn gone(tenure: &Tenure, object: ReleaseOutcome) {
     let Some(key) = object.metadata.name.as_deref().and_then(|name| name.parse().ok()) else { return };
-    let mut picture = tenure.picture();
     let version = object.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0);
-    // What was deleted while it was open is found out when the next thing is noted of it.
-    if picture.get(key).is_some_and(|known| known.status.ended.is_some() && known.version <= version) {
-        picture.forget(key);
-    }
+    tenure.picture().left(key, version);
 }

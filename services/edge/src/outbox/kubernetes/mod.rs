@@ -65,6 +65,14 @@ pub(crate) struct KubernetesOutbox {
     tenure: Mutex<Option<Arc<Tenure>>>,
 }
 
+/// What there is of a name.
+enum Found {
+    Outcome(Box<Outcome>),
+    Nothing,
+    /// Somebody else's making, or of a newer version.
+    Unreadable(String),
+}
+
 /// What the holder of the Lease has, for as long as it holds it.
 struct Tenure {
     term: Term,
@@ -133,16 +141,26 @@ impl KubernetesOutbox {
         answer
     }
 
-    /// Reads one object; `None` when there is none.
-    async fn get(&self, key: EventKey) -> Result<Option<Outcome>, StoreError> {
+    /// Reads one object.
+    async fn find(&self, key: EventKey) -> Result<Found, StoreError> {
         let name = key.to_string();
-        let object = match self.ask("read an outcome", self.api.get(&name)).await {
-            Ok(object) => object,
-            Err(error) if error.kind == Kind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let unreadable = |problem| StoreError::Unavailable { action: "read an outcome", problem };
-        Outcome::read(object).map(Some).map_err(unreadable)
+        match self.ask("read an outcome", self.api.get(&name)).await {
+            Ok(object) => Ok(match Outcome::read(object) {
+                Ok(outcome) => Found::Outcome(Box::new(outcome)),
+                Err(problem) => Found::Unreadable(problem),
+            }),
+            Err(error) if error.kind == Kind::NotFound => Ok(Found::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads one object; `None` when there is none. That it cannot be read is a failure.
+    async fn get(&self, key: EventKey) -> Result<Option<Outcome>, StoreError> {
+        match self.find(key).await? {
+            Found::Outcome(outcome) => Ok(Some(*outcome)),
+            Found::Nothing => Ok(None),
+            Found::Unreadable(problem) => Err(StoreError::Unavailable { action: "read an outcome", problem }),
+        }
     }
 
     /// Writes a status that was decided on this version. Answers the new one.
@@ -174,7 +192,11 @@ impl KubernetesOutbox {
     /// Tries whether events can be stored and their status noted, and leaves nothing behind.
     pub(crate) async fn probe(&self) -> Result<(), ApiError> {
         let dry = PostParams { dry_run: true, ..creation() };
-        self.access.call("store an event", self.api.create(&dry, &object::probe())).await?;
+        match self.access.call("store an event", self.api.create(&dry, &object::probe())).await {
+            // One of that name that somebody has made keeps no other from being stored.
+            Err(error) if error.kind == Kind::Exists => {}
+            ended => drop(ended?),
+        }
         definition::check(&self.access, &crd()).await?;
         let nothing = Patch::Merge(json!({ "status": {} }));
         let name = EventKey::from_bytes([0; 20]).to_string();

@@ -26,6 +26,9 @@ pub(super) const BYTES: &str = "transponder.dev/bytes";
 /// Annotation that asks for dead targets to be taken up again: any text whose last word is a target or `all`.
 pub(super) const REPLAY: &str = "transponder.dev/replay";
 
+/// Longest text of it: it is kept in the status.
+const LONGEST_REPLAY: usize = 256;
+
 /// The object of a new event. Its name is its key, so that to create it twice is to create it once.
 pub(super) fn object(event: &NewEvent) -> ReleaseOutcome {
     let stream = event.report.as_ref().map(|report| &report.release.stream);
@@ -91,6 +94,8 @@ pub(super) fn probe() -> ReleaseOutcome {
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub key: EventKey,
+    /// Another one has another, whatever its name.
+    pub uid: String,
     pub version: u64,
     pub cluster: ClusterName,
     pub event: Event,
@@ -150,6 +155,7 @@ impl Outcome {
         Ok(Self {
             key,
             version,
+            uid: object.metadata.uid.unwrap_or_default(),
             replay: object.metadata.annotations.and_then(|mut all| all.remove(REPLAY)),
             place: event.report.as_ref().map(|report| Place::from(&report.release)),
             received_at: time(&spec.received_at).map_err(|e| at(format!("spec.receivedAt: {e}")))?,
@@ -216,7 +222,18 @@ impl Outcome {
     /// What is asked to be taken up again and was not yet; `None` within: all dead targets.
     pub(super) fn asks_replay(&self) -> Option<(Option<Target>, &str)> {
         let asked = self.replay.as_deref().filter(|asked| self.status.replayed.as_deref() != Some(*asked))?;
-        Some((Target::parse(asked.split_whitespace().last()?), asked))
+        let wanted = match asked.split_whitespace().last()? {
+            "all" => Some(None),
+            target => Target::parse(target).map(Some),
+        };
+        if wanted.is_none() || asked.len() > LONGEST_REPLAY {
+            tracing::error!(
+                key = %self.key,
+                "the annotation {REPLAY} asks for nothing: it must end in broker, tracking, dora, span or all, and have at most {LONGEST_REPLAY} bytes"
+            );
+            return None;
+        }
+        Some((wanted?, asked))
     }
 
     pub(super) fn loaded(&self) -> Loaded {

@@ -17,7 +17,10 @@ use super::{
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub sequence: Sequence,
+    pub uid: String,
     pub version: u64,
+    /// The version in which the feed selected it no more.
+    left_at: Option<u64>,
     pub facts: Facts,
     pub place: Option<Place>,
     pub status: Status,
@@ -130,7 +133,7 @@ impl Picture {
 
     /// A place in the order of hand-overs after every one that was given before, by whomever.
     pub(super) fn next_order(&mut self, now: i64) -> i64 {
-        self.order = (self.order + 1).max(now);
+        self.order = self.order.saturating_add(1).max(now);
         self.order
     }
 
@@ -138,6 +141,11 @@ impl Picture {
     /// our own that met a conflict has brought the version but told nobody of the news.
     pub(super) fn see(&mut self, outcome: &Outcome) -> Seen {
         self.newest = self.newest.max(outcome.version);
+        self.order = self.order.max(outcome.status.verdict_order().unwrap_or(0));
+        // It was deleted, and sent again since.
+        if self.known.get(&outcome.key).is_some_and(|known| known.uid != outcome.uid) {
+            self.forget(outcome.key);
+        }
         let new = !self.known.contains_key(&outcome.key);
         let sequence = match self.known.get(&outcome.key) {
             Some(known) => known.sequence,
@@ -146,7 +154,9 @@ impl Picture {
         self.keys.insert(sequence, outcome.key);
         let known = self.known.entry(outcome.key).or_insert_with(|| Known {
             sequence,
+            uid: outcome.uid.clone(),
             version: 0,
+            left_at: None,
             facts: outcome.facts(),
             place: outcome.place,
             status: Status::default(),
@@ -174,11 +184,28 @@ impl Picture {
     /// Notes what was written.
     pub(super) fn wrote(&mut self, key: EventKey, version: u64, status: &Status) {
         self.newest = self.newest.max(version);
-        if let Some(known) = self.known.get_mut(&key)
-            && known.version < version
-        {
+        let Some(known) = self.known.get_mut(&key) else { return };
+        if known.version < version {
             known.version = version;
             known.status = status.clone();
+        }
+        self.forget_what_left(key);
+    }
+
+    /// Takes note that an event is selected no more since this version. What was deleted while it was open is found out
+    /// when the next thing is noted of it.
+    pub(super) fn left(&mut self, key: EventKey, version: u64) {
+        if let Some(known) = self.known.get_mut(&key) {
+            known.left_at = Some(version);
+        }
+        self.forget_what_left(key);
+    }
+
+    /// The feed may tell of our own last write before it is answered.
+    fn forget_what_left(&mut self, key: EventKey) {
+        let ended = |known: &&Known| known.status.ended.is_some() && known.left_at >= Some(known.version);
+        if self.known.get(&key).filter(ended).is_some() {
+            self.forget(key);
         }
     }
 

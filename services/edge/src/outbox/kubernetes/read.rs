@@ -10,7 +10,7 @@ use crate::delivery::HELD;
 
 use super::{
     super::{Backlog, Filter, StoredObservation, View},
-    KubernetesOutbox, Tenure,
+    Found, KubernetesOutbox, Tenure,
     edit::Edit,
     object::{Outcome, RELEASE},
     write::DELETED,
@@ -48,7 +48,7 @@ impl KubernetesOutbox {
         };
         for key in gone {
             // That its end was written may not have been answered.
-            if self.get(key).await?.is_none() {
+            if matches!(self.find(key).await?, Found::Nothing) {
                 tracing::error!(%key, "{DELETED}");
             }
         }

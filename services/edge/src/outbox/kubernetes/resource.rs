@@ -261,7 +261,7 @@ pub(crate) struct HandedAnchor {
 }
 
 fn count(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
+    schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX })
 }
 
 /// RFC 3339, to the nanosecond.

@@ -14,6 +14,7 @@ use super::{
     object::{Outcome, Status, object},
     picture::{Picture, Seen},
     resource::{Ended, OutcomeStatus, ReleaseOutcome},
+    write::stored_size,
 };
 
 const KEEP: Keep = Keep { delivered: Duration::from_hours(168), dead: Duration::from_hours(720) };
@@ -60,6 +61,7 @@ fn event(id: &str, phase: &str) -> NewEvent {
 fn stored(event: &NewEvent, version: u64, status: Option<OutcomeStatus>) -> ReleaseOutcome {
     let mut object = object(event);
     object.metadata.resource_version = Some(version.to_string());
+    object.metadata.uid = Some("first".into());
     object.status = status;
     let text = serde_json::to_string(&object).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -218,6 +220,82 @@ fn what_is_seen_again_is_no_news_and_a_later_observation_is() {
     let Seen::Observed(news) = picture.see(&observed) else { panic!("it is news") };
     assert_eq!(news.len(), 1);
     assert!(picture.get(event.key).unwrap().within(news[0].number) == 2);
+}
+
+#[test]
+fn an_event_that_was_deleted_and_sent_again_is_new() {
+    let event = event("a", "Succeeded");
+    let mut picture = Picture::default();
+    let first = Outcome::read(stored(&event, 5, None)).unwrap();
+    picture.see(&first);
+    let before = picture.get(event.key).unwrap().sequence;
+    let mut again = first.clone();
+    (again.uid, again.version) = ("second".into(), 9);
+    assert!(matches!(picture.see(&again), Seen::New));
+    assert_ne!(picture.get(event.key).unwrap().sequence, before);
+    assert_eq!(picture.key(before), None);
+}
+
+#[test]
+fn an_event_that_has_ended_is_forgotten_whether_that_is_told_or_answered_first() {
+    let event = event("a", "Succeeded");
+    let first = Outcome::read(stored(&event, 5, None)).unwrap();
+    let mut ended = first.status.clone();
+    for target in Target::ALL {
+        let delivered = status(TargetState::Delivered, Detail::None);
+        ended.apply(&Edit::Status { target, status: delivered, tracked: 1 }, &first.facts(), at(9), KEEP);
+    }
+    assert!(ended.ended.is_some());
+    for told_first in [true, false] {
+        let mut picture = Picture::default();
+        picture.see(&first);
+        let told = |picture: &mut Picture| picture.left(event.key, 7);
+        if told_first {
+            told(&mut picture);
+            assert!(picture.get(event.key).is_some(), "it is not known to have ended");
+        }
+        picture.wrote(event.key, 7, &ended);
+        if !told_first {
+            told(&mut picture);
+        }
+        assert!(picture.get(event.key).is_none(), "told first: {told_first}");
+    }
+}
+
+#[test]
+fn a_place_in_the_order_comes_after_every_one_that_was_read_whatever_the_clock_says() {
+    let event = event("a", "Failed");
+    let mut handed = Outcome::read(stored(&event, 5, None)).unwrap();
+    let facts = handed.facts();
+    let ahead = Edit::HandOver { order: 900, verdict: verdict(&event, 1), settled: 1, rests_on: Vec::new() };
+    handed.status.apply(&ahead, &facts, at(1), KEEP);
+    let mut picture = Picture::default();
+    picture.see(&handed);
+    assert_eq!((picture.next_order(100), picture.next_order(100)), (901, 902));
+    assert_eq!(picture.next_order(2000), 2000);
+}
+
+#[test]
+fn what_the_api_server_escapes_is_counted_as_it_is_stored() {
+    let body = "{\"a\":\"<\u{2028}\\n\u{e4}\"}";
+    let escaped = serde_json::to_string(body).unwrap().replace('<', "\\u003c").replace('\u{2028}', "\\u2028");
+    assert_eq!(stored_size(body.as_bytes()), escaped.len() as u64 - 2);
+    assert_eq!(stored_size(&[b'<'; 1000]), 6000);
+}
+
+#[test]
+fn only_what_ends_in_a_target_or_all_asks_for_a_replay() {
+    let event = event("a", "Succeeded");
+    let mut outcome = Outcome::read(stored(&event, 5, None)).unwrap();
+    let mut asks = |text: &str| {
+        outcome.replay = Some(text.to_owned());
+        outcome.asks_replay().map(|(target, _)| target)
+    };
+    assert_eq!(asks("2026-12-01T01:00:00Z broker"), Some(Some(Target::Broker)));
+    assert_eq!(asks("again all"), Some(None));
+    for nothing in ["", "again", "1 trackng", &format!("{} all", "x".repeat(300))] {
+        assert_eq!(asks(nothing), None, "{nothing}");
+    }
 }
 
 #[test]

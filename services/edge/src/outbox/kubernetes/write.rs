@@ -10,7 +10,7 @@ use transponder_store::StoreError;
 
 use super::{
     super::{Accepted, Decided, Decision, HandOver, HandedOver, NewEvent, Replayed},
-    ATTEMPTS, KubernetesOutbox, Tenure,
+    ATTEMPTS, Found, KubernetesOutbox, Tenure,
     edit::{Became, Edit},
     object::{Outcome, REPLAY, object},
 };
@@ -25,6 +25,9 @@ const CONCURRENT: usize = 32;
 /// Pauses before a write that met another one is decided again.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(5), cap: Duration::from_millis(320) };
 
+/// Most bytes of a body as the API server keeps it. An object has at most 1.5 MiB in etcd, and the rest of it grows.
+pub(super) const LARGEST: u64 = 1024 * 1024;
+
 /// Events that a verdict names beside its candidate, as the schema has it.
 const RESTS: usize = 256;
 
@@ -34,6 +37,10 @@ type Edits = BTreeMap<EventKey, Vec<Edit>>;
 impl KubernetesOutbox {
     pub(super) async fn create(&self, event: &NewEvent) -> Result<Accepted, StoreError> {
         let parameters = creation();
+        let bytes = stored_size(&event.body);
+        if bytes > LARGEST {
+            return Ok(Accepted::TooLarge { bytes, limit: LARGEST });
+        }
         for attempt in 0..ATTEMPTS {
             match self.ask("store an event", self.api.create(&parameters, &object(event))).await {
                 Ok(_) => {
@@ -41,6 +48,10 @@ impl KubernetesOutbox {
                     return Ok(Accepted::New { sequence: 0, observation });
                 }
                 Err(error) if error.kind == Kind::Exists => {}
+                Err(error) if error.kind == Kind::Invalid => {
+                    tracing::error!(%error, key = %event.key, cluster = %event.cluster, "an event is refused by the store");
+                    return Ok(Accepted::Unfit);
+                }
                 Err(error) => return Err(error.into()),
             }
             if let Some(accepted) = self.observe(event).await? {
@@ -200,7 +211,17 @@ impl KubernetesOutbox {
                 }
                 Err(error) => return Err(error.into()),
             }
-            match self.get(key).await? {
+            let read = match self.find(key).await? {
+                Found::Outcome(outcome) if outcome.uid == known.uid => Some(*outcome),
+                // It was deleted, and sent again since.
+                Found::Outcome(_) | Found::Nothing => None,
+                Found::Unreadable(problem) => {
+                    // It must not keep those of all other events from being written either.
+                    tracing::error!(problem, "an outcome cannot be read any more, and is left alone");
+                    return Ok(left_alone(tenure, key, known.sequence));
+                }
+            };
+            match read {
                 // What is read is never older than what was known before, but for one reason. What has happened is noted
                 // all the same; the rest is read anew.
                 Some(outcome) if outcome.version < known.version => {
@@ -255,6 +276,18 @@ impl KubernetesOutbox {
     }
 }
 
+/// How many bytes a body takes as text in the JSON that the API server writes to etcd.
+pub(super) fn stored_size(body: &[u8]) -> u64 {
+    let size = |byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..0x20 | b'<' | b'>' | b'&' => 6,
+        // The first of the three bytes of U+2028, which becomes six; others of this row are counted so, too.
+        0xe2 => 4,
+        _ => 1,
+    };
+    body.iter().map(size).sum()
+}
+
 /// The candidate takes its place in the order, and what it rests on comes after it.
 fn hand_over(tenure: &Tenure, handed: HandOver, at: Timestamp, first: &mut Edits, next: &mut Edits) {
     let HandOver { verdict, events, up_to } = handed;
@@ -280,8 +313,15 @@ fn hand_over(tenure: &Tenure, handed: HandOver, at: Timestamp, first: &mut Edits
 /// An event that was deleted while something was still to be done with it.
 fn lost(tenure: &Tenure, key: EventKey, sequence: i64) -> Decided {
     tracing::error!(%key, "{DELETED}");
-    tenure.picture().forget(key);
-    // Nothing of it waits for a verdict any more.
+    left_alone(tenure, key, sequence)
+}
+
+/// Nothing of an event waits for a verdict any more.
+fn left_alone(tenure: &Tenure, key: EventKey, sequence: i64) -> Decided {
+    let mut picture = tenure.picture();
+    if picture.get(key).is_some_and(|known| known.sequence == sequence) {
+        picture.forget(key);
+    }
     Decided { handed_over: Vec::new(), replaced: vec![sequence] }
 }
 
