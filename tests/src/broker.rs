@@ -135,6 +135,12 @@ impl Broker {
         self.state().received.clone()
     }
 
+    /// How many those are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.state().received.len()
+    }
+
     /// Waits until at least `count` requests have been read, and returns all.
     ///
     /// # Panics

@@ -8,27 +8,53 @@ mod chain;
 mod costs;
 mod hook;
 mod keys;
+mod kubernetes;
 mod load;
 mod memory;
 mod mesh;
 mod process;
 mod programs;
+mod results;
 mod sample;
 mod times;
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::{Value, json};
+use anyhow::{Result, bail};
 use tempfile::TempDir;
 
 use crate::{report, workspace};
-use keys::{Group, KEYS, Key};
+use keys::{Group, KEYS};
+use kubernetes::OnKubernetes;
 use mesh::Sinks;
 use programs::Programs;
+use results::Results;
 
 /// Rounds of every comparison.
 const ROUNDS: usize = 5;
+
+/// Where the product keeps its state.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Store {
+    /// Files of its own.
+    Embedded,
+    /// A Kubernetes API.
+    Kubernetes,
+}
+
+impl Store {
+    /// What is measured of a product on it.
+    fn groups(self) -> &'static [Group] {
+        match self {
+            Self::Embedded => &Group::EMBEDDED,
+            Self::Kubernetes => &Group::KUBERNETES,
+        }
+    }
+}
 
 /// What `cargo xtask bench` takes.
 #[derive(clap::Args)]
@@ -42,107 +68,102 @@ pub(crate) struct Arguments {
     /// Use the programs of the last build as they are
     #[arg(long)]
     no_build: bool,
+    /// What the product stands on
+    #[arg(long, value_enum, default_value_t = Store::Embedded)]
+    store: Store,
 }
 
-/// A run: what is measured with, and what has come out.
+/// A run on files: what is measured with, and what has come out.
 struct Bench {
     programs: Programs,
     sinks: Sinks,
     /// On the disk that the target directory is on.
     directory: TempDir,
-    values: BTreeMap<&'static str, f64>,
-    raw: BTreeMap<String, Value>,
+    results: Results,
 }
 
 impl Bench {
     /// Prints a raw number, or several of the same kind, and keeps them.
     fn raw(&mut self, name: &str, values: &[f64]) {
-        let shown: Vec<String> = values.iter().map(|value| number(*value)).collect();
-        report::line(&format!("      {name}: {}", shown.join(" ")));
-        self.raw.insert(name.to_owned(), json!(values));
+        self.results.raw(name, values);
     }
 
     /// Keeps the value of a key.
     fn value(&mut self, key: &'static str, value: f64) {
-        self.values.insert(key, value);
+        self.results.value(key, value);
     }
 }
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let groups = chosen(arguments.only.as_deref())?;
+    let groups = chosen(arguments.store, arguments.only.as_deref())?;
     let root = workspace::root()?;
-    let programs = Programs::prepare(&root, &groups, !arguments.no_build)?;
+    match arguments.store {
+        Store::Embedded => embedded(arguments, &root, &groups),
+        Store::Kubernetes => on_kubernetes(arguments, &root, &groups),
+    }
+}
+
+fn embedded(arguments: &Arguments, root: &Path, groups: &[Group]) -> Result<ExitCode> {
+    let programs = Programs::prepare(root, groups, !arguments.no_build)?;
     let started = Instant::now();
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(&programs.target)?;
     let sinks = Sinks::start(&programs.bench)?;
-    let mut bench = Bench { programs, sinks, directory, values: BTreeMap::new(), raw: BTreeMap::new() };
-    let mut failed = false;
+    let mut bench = Bench { programs, sinks, directory, results: Results::default() };
+    let well = each(groups, |group| match group {
+        Group::Accept => accept::measure(&mut bench),
+        Group::Chain => chain::measure(&mut bench),
+        Group::Memory => memory::measure(&mut bench),
+        Group::Clusters => costs::clusters(&mut bench),
+        Group::Hook => hook::measure(&mut bench),
+        Group::Times => times::measure(&mut bench),
+        Group::OnKubernetes(_) => bail!("it is no part of this store"),
+    });
+    finish(arguments, &bench.results, started, well)
+}
+
+fn on_kubernetes(arguments: &Arguments, root: &Path, groups: &[Group]) -> Result<ExitCode> {
+    let programs = OnKubernetes::prepare(root, !arguments.no_build)?;
+    let (started, mut results) = (Instant::now(), Results::default());
+    let well = each(groups, |group| match group {
+        Group::OnKubernetes(part) => programs.measure(part, &mut results),
+        _ => bail!("it is no part of this store"),
+    });
+    finish(arguments, &results, started, well)
+}
+
+/// Measures group by group. Answers whether all could be measured.
+fn each(groups: &[Group], mut measure: impl FnMut(Group) -> Result<()>) -> bool {
+    let mut well = true;
     for group in groups {
         report::line(&format!("   …  {}", group.title()));
         let began = Instant::now();
-        let measured = match group {
-            Group::Accept => accept::measure(&mut bench),
-            Group::Chain => chain::measure(&mut bench),
-            Group::Memory => memory::measure(&mut bench),
-            Group::Clusters => costs::clusters(&mut bench),
-            Group::Hook => hook::measure(&mut bench),
-            Group::Times => times::measure(&mut bench),
-        };
-        if let Err(error) = measured {
-            failed = true;
+        if let Err(error) = measure(*group) {
+            well = false;
             report::line(&format!("FAIL  {}: {error:#}", group.title()));
         }
         report::line(&format!("      took {}", report::duration(began.elapsed())));
     }
-    let table: Vec<String> =
-        KEYS.iter().filter_map(|key| Some(verdict(key, *bench.values.get(key.name)?))).collect();
-    report::line(&format!("\n{}\n\ntook {}", table.join("\n"), report::duration(started.elapsed())));
-    if let Some(path) = &arguments.json {
-        fs::write(path, format!("{:#}\n", document(&bench)))
-            .with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    well
 }
 
-fn chosen(only: Option<&str>) -> Result<Vec<Group>> {
-    let Some(name) = only else { return Ok(Group::ALL.to_vec()) };
-    let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-        let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-        bail!("no key is called `{name}`; there are {}", known.join(", "));
+fn finish(arguments: &Arguments, results: &Results, started: Instant, well: bool) -> Result<ExitCode> {
+    report::line(&format!("\n{}\n\ntook {}", results.table(), report::duration(started.elapsed())));
+    if let Some(path) = &arguments.json {
+        results.write(path)?;
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn chosen(store: Store, only: Option<&str>) -> Result<Vec<Group>> {
+    let groups = store.groups();
+    let Some(name) = only else { return Ok(groups.to_vec()) };
+    let known: Vec<_> = KEYS.iter().filter(|key| groups.contains(&key.group)).collect();
+    let Some(key) = known.iter().find(|key| key.name == name) else {
+        let other = KEYS.iter().any(|key| key.name == name);
+        let hint = if other { ": it is measured on the other store" } else { "" };
+        let known: Vec<_> = known.iter().map(|key| key.name).collect();
+        bail!("no key of this store is called `{name}`{hint}; there are {}", known.join(", "));
     };
     Ok(vec![key.group])
-}
-
-fn verdict(key: &Key, value: f64) -> String {
-    let word = match key.target.reached(value) {
-        None => "reported",
-        Some(true) => "reached",
-        Some(false) => "MISSED",
-    };
-    format!("{:<20} {:>10}   {:<14} {word}", key.name, number(value), key.target.to_string())
-}
-
-fn document(bench: &Bench) -> Value {
-    let mut keys = serde_json::Map::new();
-    for key in KEYS {
-        if let Some(value) = bench.values.get(key.name) {
-            let reached = key.target.reached(*value);
-            keys.insert(
-                key.name.into(),
-                json!({ "value": value, "target": key.target.to_string(), "reached": reached }),
-            );
-        }
-    }
-    json!({ "keys": keys, "raw": bench.raw })
-}
-
-/// Three figures that matter.
-fn number(value: f64) -> String {
-    match value.abs() {
-        large if large >= 100.0 => format!("{value:.0}"),
-        middle if middle >= 10.0 => format!("{value:.1}"),
-        middle if middle >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
 }

@@ -15,6 +15,9 @@ use crate::{command, report, tools::Toolbox, workspace};
 /// Enough to compile everything optimised from nothing on two busy cores.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
+/// What measures the product on a Kubernetes API.
+pub(super) const MEASURER: &str = "transponder-bench-kubernetes";
+
 /// Where the programs are.
 pub(super) struct Programs {
     pub(super) transponder: PathBuf,
@@ -32,7 +35,8 @@ impl Programs {
     pub(super) fn prepare(root: &Path, groups: &[Group], build: bool) -> Result<Self> {
         let toolbox = Toolbox::prepare(&["curl", "jq", "wrk", "vegeta"])?;
         let with_hook = groups.contains(&Group::Hook);
-        let [transponder, bench] = if build { products(root)? } else { found(root) };
+        let [transponder, bench] =
+            if build { products(root)? } else { found(root, ["transponder", "transponder-bench"]) };
         let target =
             transponder.parent().and_then(Path::parent).context("no target directory")?.to_path_buf();
         let hook = match (with_hook, build) {
@@ -51,19 +55,34 @@ impl Programs {
 
 fn products(root: &Path) -> Result<[PathBuf; 2]> {
     report::line("   …  building");
-    let mut build = workspace::cargo(root);
     // Not the whole workspace: the tests' features (named points to crash at) are not the product's.
-    build.args(["build", "--release", "-p", "transponder", "-p", "transponder-bench", "--bins"]);
-    build.arg("--message-format=json-render-diagnostics");
-    let messages = command::succeed(&mut build, "build", LIMIT)?;
+    let messages = built(root, &["-p", "transponder", "-p", "transponder-bench", "--bins"])?;
     let program = |name: &str| executable(&messages, name).with_context(|| format!("no {name} was built"));
     Ok([program("transponder")?, program("transponder-bench")?])
 }
 
+/// The product, and apart from it, with the tests' features, what measures it on a Kubernetes API.
+pub(super) fn on_kubernetes(root: &Path) -> Result<[PathBuf; 2]> {
+    report::line("   …  building");
+    let program = |package: &str, name: &str| {
+        let messages = built(root, &["-p", package, "--bin", name])?;
+        executable(&messages, name).with_context(|| format!("no {name} was built"))
+    };
+    Ok([program("transponder", "transponder")?, program("transponder-tests", MEASURER)?])
+}
+
+/// Builds packages as they are shipped, and answers cargo's messages.
+fn built(root: &Path, packages: &[&str]) -> Result<String> {
+    let mut build = workspace::cargo(root);
+    build.args(["build", "--release"]).args(packages);
+    build.arg("--message-format=json-render-diagnostics");
+    command::succeed(&mut build, "build", LIMIT)
+}
+
 /// The programs of the last build.
-fn found(root: &Path) -> [PathBuf; 2] {
+pub(super) fn found(root: &Path, names: [&str; 2]) -> [PathBuf; 2] {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    ["transponder", "transponder-bench"].map(|name| target.join("release").join(name))
+    names.map(|name| target.join("release").join(name))
 }
 
 fn triple() -> String {
