@@ -67,7 +67,7 @@ impl Fleet {
     /// The same without the definitions of the custom resources.
     pub async fn bare(mut mesh: Mesh, server: ApiServer) -> Self {
         prepare(&server).await;
-        server.apply(&registry(&mesh, &["kind-prod"])).await;
+        register(&server, &mesh, &["kind-prod"]).await;
         let mut kubeconfigs = BTreeMap::new();
         let mut balancers = BTreeMap::new();
         for (service, _, keys) in SERVICES {
@@ -342,10 +342,6 @@ pub(crate) async fn define(server: &ApiServer) {
 /// Registers these clusters and no others, as their chart would.
 async fn register(server: &ApiServer, mesh: &Mesh, clusters: &[&str]) {
     server.apply(&registry(mesh, clusters)).await;
-    let names: Vec<_> = clusters.iter().map(|cluster| secret_name(cluster)).collect();
-    let patch = json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
-    let role = ["patch", "role", "transponder-edge-registry", "-n", NAMESPACE, "--type=json", "-p", &patch];
-    server.kubectl(role).await.success();
 }
 
 /// Applies what the product prints.
@@ -376,7 +372,20 @@ fn registry(mesh: &Mesh, clusters: &[&str]) -> String {
             "stringData": { "token": mesh.token(cluster) },
         })
     };
-    let mut items = vec![map];
+    let role = json!({ "name": "transponder-edge-registry", "namespace": NAMESPACE });
+    let names: Vec<_> = clusters.iter().map(|cluster| secret_name(cluster)).collect();
+    let granted = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role,
+        "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get"] }],
+    });
+    let bound = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": role,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "transponder-edge-registry",
+        },
+        "subjects": [{ "kind": "ServiceAccount", "name": "transponder-edge" }],
+    });
+    let mut items = vec![map, granted, bound];
     items.extend(clusters.iter().map(secret));
     json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
 }

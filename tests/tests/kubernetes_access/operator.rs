@@ -7,7 +7,7 @@ use transponder_tests::{Ran, Run, kubernetes::ApiServer, product};
 
 use crate::{
     ground::{self, NAMESPACE, alone, part},
-    registry::{DENIED, KNOWN, ready, soon},
+    registry::{DENIED, KNOWN, TROUBLE, ready, soon},
 };
 
 /// Runs a command as the administrator.
@@ -27,6 +27,16 @@ async fn doctor(kubeconfig: &Path) -> Vec<String> {
     let found = operate(kubeconfig, &["doctor", "--output", "json"]).await.json();
     let all = found["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == "registry");
     all.map(|finding| format!("{} {}", finding["level"], finding["what"]).replace('"', "")).collect()
+}
+
+fn fine(cluster: &str) -> String {
+    format!("fine {cluster}: entry, URL, token and permission are in order")
+}
+
+fn unread(cluster: &str) -> String {
+    format!(
+        "wrong {cluster}: the edge may not read Secret cluster-{cluster}-relay-token; its reports are answered 503"
+    )
 }
 
 async fn object(server: &ApiServer, kind: &str, name: &str) -> Value {
@@ -77,10 +87,27 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     soon(&apart, "kind-stage", &other, KNOWN).await;
     let role = object(&server, "role", "transponder-edge-registry").await;
     let names = json!(["cluster-kind-prod-relay-token", "cluster-kind-stage-relay-token"]);
-    assert_eq!(role["rules"][1]["resourceNames"], names, "{role}");
+    assert_eq!(role["rules"][0]["resourceNames"], names, "{role}");
 
-    let fine = |cluster: &str| format!("fine {cluster}: entry, URL, token and permission are in order");
     assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(fine));
+
+    // The product's own manifests take no permission away, and one that is gone comes back by either command.
+    let manifests = operate(&admin, &["manifests", "rbac", "--namespace", NAMESPACE]).await.success().text();
+    server.apply_in(NAMESPACE, &manifests).await;
+    assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(fine));
+    let delete = ["delete", "role", "transponder-edge-registry", "-n", NAMESPACE];
+    server.kubectl(delete).await.success();
+    soon(&apart, "kind-prod", "wrong", TROUBLE).await;
+    assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(unread));
+    let mended = cluster(&admin, &apply).await.success().json();
+    assert_eq!(mended, json!({ "cluster": "kind-prod", "result": "permitted" }));
+    soon(&apart, "kind-prod", "wrong", DENIED).await;
+    soon(&apart, "kind-prod", &old, KNOWN).await;
+    assert_eq!(doctor(&admin).await, [fine("kind-prod"), unread("kind-stage")]);
+    cluster(&admin, &stage).await.success();
+    let delete = ["delete", "rolebinding", "transponder-edge-registry", "-n", NAMESPACE];
+    server.kubectl(delete).await.success();
+    assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(unread));
 
     // A rotation has two tokens until it is finished.
     let rotated = cluster(&admin, &["rotate", "kind-prod", "--output", "json"]).await.success().json();
@@ -107,13 +134,10 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     // The doctor names what is broken.
     let empty = ["patch", "secret", name, "-n", NAMESPACE, "--type=merge", "-p", r#"{"data":{"token":""}}"#];
     server.kubectl(empty).await.success();
-    let names = r#"[{"op":"remove","path":"/rules/1/resourceNames/0"}]"#;
+    let names = r#"[{"op":"remove","path":"/rules/0/resourceNames/0"}]"#;
     let forbid = ["patch", "role", "transponder-edge-registry", "-n", NAMESPACE, "--type=json", "-p", names];
     server.kubectl(forbid).await.success();
-    let wrong = [
-        "wrong kind-prod: the edge may not read Secret cluster-kind-prod-relay-token; its reports are answered 503",
-        "wrong kind-stage: the token is empty",
-    ];
+    let wrong = [unread("kind-prod"), "wrong kind-stage: the token is empty".to_owned()];
     assert_eq!(doctor(&admin).await, wrong);
 
     // What is removed is gone, its permission first of all; what somebody else keeps stays.
@@ -121,7 +145,7 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
         cluster(&admin, &["remove", gone]).await.success();
     }
     let role = object(&server, "role", "transponder-edge-registry").await;
-    assert_eq!(role["rules"].as_array().unwrap().len(), 1, "{role}");
+    assert!(role["rules"].as_array().is_none_or(Vec::is_empty), "{role}");
     let secrets = server.kubectl(["get", "secrets", "-n", NAMESPACE, "-o", "name"]).await.success().text();
     assert_eq!(secrets.trim(), format!("secret/{name}"));
     assert!(cluster(&admin, &["remove", "kind-prod"]).await.stderr.contains("there is no cluster kind-prod"));

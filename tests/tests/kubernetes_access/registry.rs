@@ -16,7 +16,7 @@ const ACCOUNT: &str = "system:serviceaccount:team:transponder-edge";
 /// A request of a body that the edge does not take gets past authentication and no further.
 pub(crate) const KNOWN: u16 = 415;
 pub(crate) const DENIED: u16 = 401;
-const TROUBLE: u16 = 503;
+pub(crate) const TROUBLE: u16 = 503;
 const TOKEN: &str = "0123456789abcdef-of-kind-prod";
 /// In what time a change applies; a busy machine is given as much again.
 const SOON: Duration = Duration::from_secs(4);
@@ -33,7 +33,7 @@ async fn edge(server: &ApiServer, clusters: &[&str]) -> Apart {
 
 async fn allow(server: &ApiServer, clusters: &[&str]) {
     let names: Vec<_> = clusters.iter().map(|cluster| secret_name(cluster)).collect();
-    let patch = json!([{ "op": "replace", "path": "/rules/1/resourceNames", "value": names }]).to_string();
+    let patch = json!([{ "op": "replace", "path": "/rules/0/resourceNames", "value": names }]).to_string();
     let role = ["patch", "role", "transponder-edge-registry", "-n", NAMESPACE, "--type=json", "-p", &patch];
     server.kubectl(role).await.success();
 }

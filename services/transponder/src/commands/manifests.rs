@@ -52,10 +52,10 @@ pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What each service may do, as the files in `deploy/kubernetes/rbac` say.
+/// What each service may do, as the files in `deploy/kubernetes/rbac` say. Without the Role that names the clusters' Secrets
+/// (`edge-registry.yaml`): that belongs to whoever registers them, and to apply it anew would cut off all but its example.
 const RBAC: &[&str] = &[
     include_str!("../../../../deploy/kubernetes/rbac/edge.yaml"),
-    include_str!("../../../../deploy/kubernetes/rbac/edge-registry.yaml"),
     include_str!("../../../../deploy/kubernetes/rbac/forwarder.yaml"),
     include_str!("../../../../deploy/kubernetes/rbac/dora-recorder.yaml"),
     include_str!("../../../../deploy/kubernetes/rbac/release-tracking.yaml"),

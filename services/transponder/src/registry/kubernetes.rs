@@ -4,6 +4,8 @@
 //! a Secret comes before the Secret, that before the entry that names it, and all go in the opposite order: the edge never
 //! sees an entry without a Secret that it may read.
 
+mod role;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
@@ -15,7 +17,7 @@ use k8s_openapi::{
     ByteString, NamespaceResourceScope,
     api::{
         core::v1::{ConfigMap, Secret},
-        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+        rbac::v1::{Role, RoleBinding},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -29,13 +31,19 @@ use crate::secret::random_token;
 
 /// The ConfigMap of the entries.
 const ENTRIES: &str = "cluster-registry";
-/// The Role by which the edge reads it and the Secrets, and its ServiceAccount.
+/// The Role by which the edge reads the Secrets, and its RoleBinding.
 pub const ROLE: &str = "transponder-edge-registry";
-const EDGE: &str = "transponder-edge";
-const RBAC: &str = "rbac.authorization.k8s.io";
 /// How often a write is tried that somebody else was quicker with, and how long after.
 const TRIES: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// What became of a cluster that was to be added.
+pub enum Added {
+    /// It is there now, with this token.
+    New(String),
+    /// It was there, and the edge could not read its Secret. Now it can.
+    Permitted,
+}
 
 /// The registry of a Kubernetes API.
 #[derive(Clone)]
@@ -119,29 +127,32 @@ impl KubernetesRegistry {
         Ok(self.get::<Secret>(secret).await?.map(|secret| secret.data.unwrap_or_default()))
     }
 
-    /// The Secrets that the edge may read by its Role; `None` when there is no such Role.
+    /// The Secrets that the edge may read by its Role.
     ///
     /// # Errors
     /// When the API server does not tell.
-    pub async fn granted(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
-        let Some(role) = self.get::<Role>(ROLE).await? else { return Ok(None) };
-        let rules = role.rules.unwrap_or_default();
-        let names = rules.into_iter().filter(names_secrets).filter_map(|rule| rule.resource_names);
-        Ok(Some(names.flatten().collect()))
+    pub async fn granted(&self) -> anyhow::Result<BTreeSet<String>> {
+        let bound = self.get::<RoleBinding>(ROLE).await?.is_some_and(|binding| role::binds(&binding));
+        let role = if bound { self.get::<Role>(ROLE).await? } else { None };
+        Ok(role.map(role::named).unwrap_or_default())
     }
 
-    /// Adds a cluster and answers its new token.
+    /// Adds a cluster. One that is there already gets back the permission that it lacks, and nothing else.
     ///
     /// # Errors
-    /// When it is there already, its Secret is somebody else's, or something cannot be written.
-    pub async fn add(&self, cluster: &ClusterName, entry: &Entry) -> anyhow::Result<String> {
+    /// When it is there already and lacks nothing, its Secret is somebody else's, or something cannot be written.
+    pub async fn add(&self, cluster: &ClusterName, entry: &Entry) -> anyhow::Result<Added> {
         let known = self.get::<ConfigMap>(ENTRIES).await?.and_then(|map| map.data).unwrap_or_default();
         let there = format!("cluster {cluster} is in {} already", self.place());
-        ensure!(!known.contains_key(cluster.as_str()), "{there}; 'cluster rotate' gives it a new token");
+        if let Some(text) = known.get(cluster.as_str()) {
+            let permitted = self.permit(&secret_of(cluster, text)).await?;
+            ensure!(permitted, "{there}; 'cluster rotate' gives it a new token");
+            return Ok(Added::Permitted);
+        }
         let secret = &entry.relay_secret_name;
         check_secret(secret)?;
         let token = random_token()?;
-        self.grant(secret).await?;
+        self.permit(secret).await?;
         self.change_secret(secret, |data| {
             data.clear();
             data.insert(TOKEN.into(), ByteString(token.clone().into_bytes()));
@@ -156,15 +167,17 @@ impl KubernetesRegistry {
             Ok(())
         })
         .await?;
-        Ok(token)
+        Ok(Added::New(token))
     }
 
-    /// Gives a cluster a new token; the one before works until [`Self::finish_rotation`].
+    /// Gives a cluster a new token, and back the permission that it lacks; the token before works until
+    /// [`Self::finish_rotation`].
     ///
     /// # Errors
     /// When there is no such cluster, a rotation is under way, or its Secret is somebody else's.
     pub async fn rotate(&self, cluster: &ClusterName) -> anyhow::Result<(Entry, String)> {
         let entry = self.entry(cluster).await?;
+        self.permit(&entry.relay_secret_name).await?;
         let token = random_token()?;
         self.change_secret(&entry.relay_secret_name, |data| {
             ensure!(
@@ -194,11 +207,11 @@ impl KubernetesRegistry {
     }
 
     /// Removes a cluster, the right to read its Secret, and the Secret, unless another cluster names the same one or
-    /// somebody else keeps it.
+    /// somebody else keeps it. Answers how many clusters are left.
     ///
     /// # Errors
     /// When there is no such cluster, or something cannot be written.
-    pub async fn remove(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+    pub async fn remove(&self, cluster: &ClusterName) -> anyhow::Result<usize> {
         let mut left = BTreeMap::new();
         let mut removed = None;
         self.change(ENTRIES, |map: &mut ConfigMap| {
@@ -209,16 +222,14 @@ impl KubernetesRegistry {
             Ok(())
         })
         .await?;
+        let name = secret_of(cluster, &removed.unwrap_or_default());
         let secret = |text: &String| serde_json::from_str::<Entry>(text).map(|entry| entry.relay_secret_name);
-        // An entry that cannot be read does not name its Secret; what 'cluster add' made has this name.
-        let name = removed.as_ref().and_then(|text| secret(text).ok());
-        let name = name.unwrap_or_else(|| format!("cluster-{cluster}-relay-token"));
         if left.values().any(|text| secret(text).is_ok_and(|other| other == name)) {
-            return Ok(());
+            return Ok(left.len());
         }
         if self.get::<Role>(ROLE).await?.is_some() {
             self.change(ROLE, |role: &mut Role| {
-                revoke(role, &name);
+                role::revoke(role, &name);
                 Ok(())
             })
             .await?;
@@ -229,31 +240,30 @@ impl KubernetesRegistry {
                 let delete = async { api.delete(&name, &DeleteParams::default()).await };
                 match self.access.call("delete a Secret", delete).await {
                     Err(error) if error.kind != Kind::NotFound => Err(error.into()),
-                    _ => Ok(()),
+                    _ => Ok(left.len()),
                 }
             }
-            _ => Ok(()),
+            _ => Ok(left.len()),
         }
     }
 
-    /// Lets the edge read a Secret.
-    async fn grant(&self, secret: &str) -> anyhow::Result<()> {
+    /// Lets the edge read a Secret, by the Role and its binding; answers whether it could not before.
+    async fn permit(&self, secret: &str) -> anyhow::Result<bool> {
+        check_secret(secret)?;
+        if self.granted().await?.contains(secret) {
+            return Ok(false);
+        }
         self.change(ROLE, |role: &mut Role| {
-            grant(role, secret);
+            role::grant(role, secret);
             Ok(())
         })
         .await?;
-        if self.get::<RoleBinding>(ROLE).await?.is_some() {
-            return Ok(());
-        }
         self.change(ROLE, |binding: &mut RoleBinding| {
-            binding.role_ref =
-                RoleRef { api_group: Some(RBAC.into()), kind: "Role".into(), name: ROLE.into() };
-            let edge = Subject { kind: "ServiceAccount".into(), name: EDGE.into(), ..Subject::default() };
-            binding.subjects = Some(vec![edge]);
+            role::bind(binding);
             Ok(())
         })
-        .await
+        .await?;
+        Ok(true)
     }
 
     async fn change_secret(
@@ -300,6 +310,10 @@ impl KubernetesRegistry {
             };
             match self.access.call("write the registry", write).await {
                 Ok(_) => return Ok(()),
+                Err(error) if !there && error.kind == Kind::NotFound => {
+                    let namespace = self.namespace();
+                    bail!("namespace {namespace} does not exist: kubectl create namespace {namespace}")
+                }
                 Err(error) if matches!(error.kind, Kind::Conflict | Kind::Exists | Kind::NotFound) => {
                     tokio::time::sleep(AGAIN.mul_f64(0.5 + fastrand::f64())).await;
                 }
@@ -328,60 +342,8 @@ fn keeper(secret: &Secret) -> Option<String> {
     Some(format!("{} {}", owner.kind, owner.name))
 }
 
-/// Whether a rule lets Secrets of certain names be read. One without names lets all be read, and is not ours.
-fn names_secrets(rule: &PolicyRule) -> bool {
-    rule.resources.as_deref() == Some(&["secrets".to_owned()])
-        && rule.resource_names.as_ref().is_some_and(|names| !names.is_empty())
-}
-
-fn grant(role: &mut Role, secret: &str) {
-    let rule = |resource: &str, name: &str, verbs: &[&str]| PolicyRule {
-        api_groups: Some(vec![String::new()]),
-        resources: Some(vec![resource.to_owned()]),
-        resource_names: Some(vec![name.to_owned()]),
-        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
-        ..PolicyRule::default()
-    };
-    let rules = role.rules.get_or_insert_default();
-    if rules.is_empty() {
-        rules.push(rule("configmaps", ENTRIES, &["get", "list", "watch"]));
-    }
-    match rules.iter_mut().find(|rule| names_secrets(rule)).and_then(|rule| rule.resource_names.as_mut()) {
-        Some(names) if names.iter().any(|name| name == secret) => {}
-        Some(names) => names.push(secret.to_owned()),
-        None => rules.push(rule("secrets", secret, &["get"])),
-    }
-}
-
-fn revoke(role: &mut Role, secret: &str) {
-    let rules = role.rules.get_or_insert_default();
-    for rule in rules.iter_mut().filter(|rule| names_secrets(rule)) {
-        rule.resource_names.get_or_insert_default().retain(|name| name != secret);
-    }
-    // A rule whose last name is gone must go, too: without names it would let every Secret be read.
-    rules.retain(|rule| rule.resource_names.as_ref().is_none_or(|names| !names.is_empty()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(role: &Role) -> Vec<Vec<String>> {
-        role.rules.iter().flatten().map(|rule| rule.resource_names.clone().unwrap_or_default()).collect()
-    }
-
-    #[test]
-    fn the_role_names_each_secret_once_and_never_all_of_them() {
-        let mut role = Role::default();
-        for secret in ["a", "b", "a"] {
-            grant(&mut role, secret);
-        }
-        assert_eq!(names(&role), [vec![ENTRIES.to_owned()], vec!["a".to_owned(), "b".to_owned()]]);
-        revoke(&mut role, "a");
-        assert_eq!(names(&role), [vec![ENTRIES.to_owned()], vec!["b".to_owned()]]);
-        revoke(&mut role, "b");
-        assert_eq!(names(&role), [vec![ENTRIES.to_owned()]]);
-        grant(&mut role, "c");
-        assert_eq!(names(&role)[1], ["c"]);
-    }
+/// The Secret that an entry names. One that cannot be read does not: what 'cluster add' made has this name.
+fn secret_of(cluster: &ClusterName, entry: &str) -> String {
+    let entry = serde_json::from_str::<Entry>(entry);
+    entry.map_or_else(|_| format!("cluster-{cluster}-relay-token"), |entry| entry.relay_secret_name)
 }

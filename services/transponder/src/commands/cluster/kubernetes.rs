@@ -10,7 +10,7 @@ use crate::{
     output::{DOUBTFUL, Output, STRONG, paint, print, print_json},
     registry::{
         Entry, TokenState,
-        kubernetes::{KubernetesRegistry, ROLE},
+        kubernetes::{Added, KubernetesRegistry, ROLE},
     },
     secret::random_token,
 };
@@ -45,7 +45,14 @@ async fn add(registry: &KubernetesRegistry, args: &AddArgs, output: Output) -> a
     let (cluster, entry) = (&args.cluster, super::entry(args)?);
     let warnings = super::doubts(args);
     if args.apply {
-        let token = registry.add(cluster, &entry).await?;
+        let token = match registry.add(cluster, &entry).await? {
+            Added::New(token) => token,
+            Added::Permitted => {
+                let meaning = "the edge may read its Secret again; entry and token are as they were";
+                done(output, cluster, "permitted", meaning);
+                return Ok(());
+            }
+        };
         let handout = Handout { cluster, entry: &entry, token: &token, missing_authority: None, warnings };
         return handout.show(output, "added to", &registry.place());
     }

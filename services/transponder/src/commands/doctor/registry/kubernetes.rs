@@ -53,7 +53,11 @@ pub(in super::super) async fn check(
         if granted.as_ref().is_some_and(|granted| !granted.contains(secret)) {
             let what =
                 format!("{cluster}: the edge may not read Secret {secret}; its reports are answered 503");
-            let mend = format!("add {secret} to the resourceNames of Role {ROLE}");
+            let add = format!("transponder cluster add {cluster} --url {}", entry.outcome_relay_url);
+            let mend = format!(
+                "name {secret} in Role {ROLE}, and bind the edge to it, by the chart, or: {add} --store kubernetes \
+                 --apply"
+            );
             findings.wrong(AREA, &what, format!("Role {ROLE}"), &mend);
         }
         if let Some(digest) = token(registry, &cluster, secret, findings).await {
@@ -71,15 +75,9 @@ pub(in super::super) async fn check(
 async fn granted(registry: &KubernetesRegistry, findings: &mut Findings) -> Option<BTreeSet<String>> {
     let at = format!("Role {ROLE} in namespace {}", registry.namespace());
     match registry.granted().await {
-        Ok(Some(granted)) => Some(granted),
-        Ok(None) => {
-            let mend =
-                "apply deploy/kubernetes/rbac/edge-registry.yaml with the names of the clusters' Secrets";
-            findings.wrong(AREA, "there is no Role by which the edge may read the registry", at, mend);
-            None
-        }
+        Ok(granted) => Some(granted),
         Err(error) => {
-            let mend = "nothing, or run the doctor with the right to read Roles";
+            let mend = "nothing, or run the doctor with the right to read Roles and RoleBindings";
             findings.doubtful(
                 AREA,
                 &format!("whether the edge may read it cannot be told: {error:#}"),
