@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::output::print;
+use crate::{cli::Globals, config, output::print};
 
-/// The namespace that the permissions are written for, unless another one is asked for.
+/// The namespace that the permissions are written for, unless another one is asked for or configured.
 const NAMESPACE: &str = "platform-system";
 
 /// Arguments of `manifests`.
@@ -25,28 +25,36 @@ pub enum Which {
     Crds,
     /// The ServiceAccounts, and what each may do: to be applied in the namespace of Transponder.
     Rbac {
-        /// That namespace, which the binding of the one role of the whole cluster names.
-        #[arg(long, default_value = NAMESPACE)]
-        namespace: String,
+        /// That namespace, which the binding of the one role of the whole cluster names; kubernetes.namespace or
+        /// platform-system otherwise.
+        #[arg(long)]
+        namespace: Option<String>,
     },
     /// What the DoraRecorder may do with the Applications of this cluster's own Argo CD: to be applied in their
     /// namespace, where `dora.local_cluster` is set.
     Applications {
-        /// The namespace of Transponder, in which the ServiceAccount is.
-        #[arg(long, default_value = NAMESPACE)]
-        namespace: String,
+        /// The namespace of Transponder, in which the ServiceAccount is; kubernetes.namespace or platform-system otherwise.
+        #[arg(long)]
+        namespace: Option<String>,
     },
 }
 
 /// Prints manifests, to be piped into `kubectl apply -f -`.
 ///
 /// # Errors
-/// When they cannot be written as YAML.
-pub fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
+/// When they cannot be written as YAML, or the configuration cannot be read that may name the namespace.
+pub fn run(globals: &Globals, args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
+    let of = |namespace: &Option<String>| -> anyhow::Result<String> {
+        let named = match namespace {
+            Some(namespace) => Some(namespace.clone()),
+            None => config::load(globals)?.0.kubernetes.namespace,
+        };
+        Ok(named.unwrap_or_else(|| NAMESPACE.to_owned()))
+    };
     let text = match &args.which {
         Which::Crds => crds()?,
-        Which::Rbac { namespace } => rbac(namespace),
-        Which::Applications { namespace } => APPLICATIONS.replace(NAMESPACE, namespace),
+        Which::Rbac { namespace } => rbac(&of(namespace)?),
+        Which::Applications { namespace } => APPLICATIONS.replace(NAMESPACE, &of(namespace)?),
     };
     print(&text);
     Ok(ExitCode::SUCCESS)

@@ -46,7 +46,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Releases(args) => block_on(releases::run(&globals, args)),
         Command::Doctor(args) => block_on(doctor::run(&globals, args)),
         Command::Config(args) => config::run(&globals, &args),
-        Command::Manifests(args) => manifests::run(&args),
+        Command::Manifests(args) => manifests::run(&globals, &args),
         Command::MeshCerts(args) => certificates::mesh(&globals, args),
         Command::EdgeCerts(args) => certificates::edge(args),
         Command::Completions(args) => {
