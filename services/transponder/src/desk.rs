@@ -14,7 +14,12 @@ pub enum Desk {
     /// The service of this data directory.
     Socket(PathBuf),
     /// This process, from what the API server says.
-    Here(Arc<dyn Operator>),
+    Here {
+        /// Who answers.
+        operator: Arc<dyn Operator>,
+        /// The namespace that is looked at.
+        namespace: String,
+    },
 }
 
 impl Desk {
@@ -27,7 +32,7 @@ impl Desk {
             StoreKind::Embedded => Self::Socket(config.edge.data_directory.clone()),
             StoreKind::Kubernetes => {
                 let access = Access::find(&config.kubernetes).await?;
-                Self::Here(Arc::new(transponder_edge::kubernetes_operator(&access)))
+                Self::here(&access, transponder_edge::kubernetes_operator(&access))
             }
         })
     }
@@ -41,9 +46,31 @@ impl Desk {
             StoreKind::Embedded => Self::Socket(config.release_tracking.data_directory.clone()),
             StoreKind::Kubernetes => {
                 let access = Access::find(&config.kubernetes).await?;
-                Self::Here(Arc::new(transponder_release_tracking::kubernetes_operator(&access).await?))
+                Self::here(&access, transponder_release_tracking::kubernetes_operator(&access).await?)
             }
         })
+    }
+
+    fn here(access: &Access, operator: impl Operator + 'static) -> Self {
+        Self::Here { operator: Arc::new(operator), namespace: access.namespace().to_owned() }
+    }
+
+    /// Where it was looked, as the end of a sentence that says that nothing was found.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self {
+            Self::Socket(_) => String::new(),
+            Self::Here { namespace, .. } => format!(" in namespace {namespace}"),
+        }
+    }
+
+    /// What is done with what is to be replayed: the edge does it at once, or when it hears of the annotation.
+    #[must_use]
+    pub fn replayed(&self) -> &'static str {
+        match self {
+            Self::Socket(_) => "taken up again",
+            Self::Here { .. } => "asked to be taken up again",
+        }
     }
 
     /// Asks; `target` is path and query.
@@ -53,7 +80,7 @@ impl Desk {
     pub async fn ask(&self, method: Method, target: &str) -> Result<Value, OperatorError> {
         match self {
             Self::Socket(directory) => operator::ask(directory, method, target).await,
-            Self::Here(operator) => operator::ask_here(operator.as_ref(), method, target).await,
+            Self::Here { operator, .. } => operator::ask_here(operator.as_ref(), method, target).await,
         }
     }
 }

@@ -197,26 +197,27 @@ impl Registry {
         })
     }
 
-    /// Removes a cluster and its Secret, unless another cluster names the same one.
+    /// Removes a cluster and its Secret, unless another cluster names the same one. Answers how many clusters are left.
     ///
     /// # Errors
     /// When there is no such cluster, or a file cannot be removed.
-    pub fn remove(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+    pub fn remove(&self, cluster: &ClusterName) -> anyhow::Result<usize> {
         let path = self.entry_path(cluster);
         ensure!(path.exists(), "there is no cluster {cluster} in the registry {}", self.root.display());
         // An entry that cannot be read does not name its Secret; what 'cluster add' made has this name.
         let secret = self.entry(cluster).map(|entry| entry.relay_secret_name);
         let secret = secret.unwrap_or_else(|_| format!("cluster-{cluster}-relay-token"));
         fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-        let shared = self.names()?.iter().any(|other| {
+        let left = self.names()?;
+        let shared = left.iter().any(|other| {
             let other = ClusterName::new(other).ok().and_then(|name| self.entry(&name).ok());
             other.is_some_and(|entry| entry.relay_secret_name == secret)
         });
         let directory = self.root.join(SECRETS).join(&secret);
-        if shared || check_secret(&secret).is_err() || !directory.exists() {
-            return Ok(());
+        if !shared && check_secret(&secret).is_ok() && directory.exists() {
+            fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
         }
-        fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))
+        Ok(left.len())
     }
 }
 
@@ -288,9 +289,9 @@ mod tests {
         let registry = Registry::new(root.path());
         registry.add(&name("a"), &entry("a")).unwrap();
         registry.add(&name("b"), &entry("a")).unwrap();
-        registry.remove(&name("a")).unwrap();
+        assert_eq!(registry.remove(&name("a")).unwrap(), 1);
         assert!(registry.token("cluster-a-relay-token").is_ok());
-        registry.remove(&name("b")).unwrap();
+        assert_eq!(registry.remove(&name("b")).unwrap(), 0);
         assert!(registry.token("cluster-a-relay-token").is_err());
         assert!(registry.remove(&name("b")).is_err());
         assert_eq!(registry.names().unwrap(), Vec::<String>::new());

@@ -63,6 +63,9 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     ] {
         assert!(printed[key].as_str().unwrap().contains(text), "{key}: {printed}");
     }
+    let nowhere = [&add[..], &["--apply", "--set", "kubernetes.namespace=nowhere"]].concat();
+    let nowhere = cluster(&admin, &nowhere).await.stderr;
+    assert!(nowhere.contains("namespace nowhere does not exist"), "{nowhere}");
     assert_eq!(printed["roleSecretName"], "cluster-kind-prod-relay-token");
     let maps =
         server.kubectl(["get", "configmap,role,secret", "-n", NAMESPACE, "-o", "name"]).await.success();
@@ -92,7 +95,8 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(fine));
 
     // The product's own manifests take no permission away, and one that is gone comes back by either command.
-    let manifests = operate(&admin, &["manifests", "rbac", "--namespace", NAMESPACE]).await.success().text();
+    let manifests = operate(&admin, &["manifests", "rbac"]).await.success().text();
+    assert!(manifests.contains(&format!("name: transponder-token-review-{NAMESPACE}")), "{manifests}");
     server.apply_in(NAMESPACE, &manifests).await;
     assert_eq!(doctor(&admin).await, ["kind-prod", "kind-stage"].map(fine));
     let delete = ["delete", "role", "transponder-edge-registry", "-n", NAMESPACE];
@@ -141,8 +145,9 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     assert_eq!(doctor(&admin).await, wrong);
 
     // What is removed is gone, its permission first of all; what somebody else keeps stays.
-    for gone in ["kind-prod", "kind-stage"] {
-        cluster(&admin, &["remove", gone]).await.success();
+    for (gone, status) in [("kind-prod", "401"), ("kind-stage", "503")] {
+        let said = cluster(&admin, &["remove", gone]).await.success().text();
+        assert!(said.contains(&format!("are answered {status}")), "{said}");
     }
     let role = object(&server, "role", "transponder-edge-registry").await;
     assert!(role["rules"].as_array().is_none_or(Vec::is_empty), "{role}");

@@ -69,7 +69,13 @@ async fn outcomes_are_listed_shown_and_replayed_and_releases_listed_by_the_opera
     let tell = async |arguments: &[&str]| operate(&fleet, &kubeconfig, arguments).await;
 
     assert_eq!(ask(&["outcomes", "list"]).await, json!({ "outcomes": [] }));
-    assert!(tell(&["releases", "list"]).await.success().text().contains("no releases"));
+    assert!(
+        tell(&["releases", "list"])
+            .await
+            .success()
+            .text()
+            .contains("no releases in namespace platform-system")
+    );
 
     // URL and token are those of the registry.
     broker.always(Behaviour::Answer(Answer::status(400)));

@@ -49,7 +49,7 @@ pub enum ClusterCommand {
     List,
     /// Give a cluster a new token; the one before works until --finish.
     Rotate(RotateArgs),
-    /// Remove a cluster; its hooks are answered 401 from then on.
+    /// Remove a cluster; its hooks are answered 401 from then on, or 503 if it was the last.
     Remove {
         /// The cluster.
         cluster: ClusterName,
@@ -129,8 +129,8 @@ pub async fn run(globals: &Globals, args: ClusterArgs) -> anyhow::Result<ExitCod
             done(args.output, &cluster, "finished", "the previous token is out of force");
         }
         ClusterCommand::Remove { cluster } => {
-            registry.remove(&cluster)?;
-            done(args.output, &cluster, "removed", "its hooks are answered 401 from now on");
+            let left = registry.remove(&cluster)?;
+            removed(args.output, &cluster, left);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -141,6 +141,14 @@ fn done(output: Output, cluster: &ClusterName, what: &str, meaning: &str) {
         Output::Text => print(&format!("{} cluster {cluster} {what}: {meaning}\n", paint(GOOD, "✓"))),
         Output::Json => print_json(&json!({ "cluster": cluster, "result": what })),
     }
+}
+
+fn removed(output: Output, cluster: &ClusterName, left: usize) {
+    let meaning = match left {
+        0 => "no cluster is left, and an empty registry is not ready: its hooks are answered 503 from now on",
+        _ => "its hooks are answered 401 from now on",
+    };
+    done(output, cluster, "removed", meaning);
 }
 
 fn add(registry: &Registry, args: &AddArgs, authority: Option<&Path>, output: Output) -> anyhow::Result<()> {
@@ -196,7 +204,7 @@ fn doubts(args: &AddArgs) -> Vec<String> {
 fn rotate(registry: &Registry, cluster: &ClusterName, output: Output) -> anyhow::Result<()> {
     let token = registry.rotate(cluster)?;
     let entry = registry.entry(cluster)?;
-    show_rotated(cluster, &entry, &token, &registry.root().display().to_string(), output)
+    show_rotated(cluster, &entry, &token, &registry.root().display().to_string(), "", output)
 }
 
 fn show_rotated(
@@ -204,6 +212,7 @@ fn show_rotated(
     entry: &Entry,
     token: &str,
     place: &str,
+    store: &str,
     output: Output,
 ) -> anyhow::Result<()> {
     let handout = Handout { cluster, entry, token, missing_authority: None, warnings: Vec::new() };
@@ -211,7 +220,7 @@ fn show_rotated(
     if output == Output::Text {
         print(&format!(
             "\nThe token before works until every namespace has the new one. Then:\n\n  \
-             transponder cluster rotate {cluster} --finish\n"
+             transponder cluster rotate {cluster}{store} --finish\n"
         ));
     }
     Ok(())
@@ -233,10 +242,10 @@ fn list(registry: &Registry, output: Output) -> anyhow::Result<()> {
             entry.as_ref().map_or(TokenState::Missing, |e| registry.token_state(&e.relay_secret_name));
         Listed { name, entry, token }
     });
-    show_list(all.collect(), &registry.root().display().to_string(), output)
+    show_list(all.collect(), &registry.root().display().to_string(), "", output)
 }
 
-fn show_list(all: Vec<Listed>, place: &str, output: Output) -> anyhow::Result<()> {
+fn show_list(all: Vec<Listed>, place: &str, more: &str, output: Output) -> anyhow::Result<()> {
     let (mut rows, mut documents) = (Vec::new(), Vec::new());
     for Listed { name, entry, token } in all {
         let entry = match entry {
@@ -267,7 +276,7 @@ fn show_list(all: Vec<Listed>, place: &str, output: Output) -> anyhow::Result<()
         Output::Text => print(&table(
             &["cluster", "url", "token", "types", "app namespaces"],
             rows,
-            &format!("no clusters in {place}: 'transponder cluster add NAME --url URL' adds one"),
+            &format!("no clusters in {place}: 'transponder cluster add NAME --url URL{more}' adds one"),
         )),
     }
     Ok(())

@@ -92,7 +92,7 @@ pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCo
                 ("limit", Some(limit.to_string())),
             ]);
             let value = ask(Method::GET, &format!("/outcomes?{query}")).await?;
-            let text = list(&value, *limit);
+            let text = list(&value, *limit, &desk.place());
             (value, text)
         }
         OutcomesCommand::Show { key } => {
@@ -103,13 +103,14 @@ pub async fn run(globals: &Globals, args: OutcomesArgs) -> anyhow::Result<ExitCo
         OutcomesCommand::Replay { key: Some(key), target, .. } => {
             let query = query(&[("target", target.map(|target| target.to_string()))]);
             let value = ask(Method::POST, &format!("/outcomes/{key}/replay?{query}")).await?;
-            let text = replayed(&value, *target)?;
+            let text = replayed(&value, *target, desk.replayed())?;
             (value, text)
         }
         OutcomesCommand::Replay { key: None, target, .. } => {
             let query = query(&[("target", target.map(|target| target.to_string()))]);
             let value = ask(Method::POST, &format!("/outcomes/replay?{query}")).await?;
-            let text = format!("{} {} outcomes taken up again\n", paint(GOOD, "✓"), cell(&value["replayed"]));
+            let (number, done) = (cell(&value["replayed"]), desk.replayed());
+            let text = format!("{} {number} outcomes {done}\n", paint(GOOD, "✓"));
             (value, text)
         }
     };
@@ -126,7 +127,7 @@ pub(crate) fn query(pairs: &[(&str, Option<String>)]) -> String {
     Serializer::new(String::new()).extend_pairs(given).finish()
 }
 
-fn list(value: &Value, limit: u32) -> String {
+fn list(value: &Value, limit: u32, place: &str) -> String {
     let rows = value["outcomes"].as_array().into_iter().flatten().map(|outcome| {
         let what = if outcome["phase"].is_null() { &outcome["type"] } else { &outcome["phase"] };
         let mut row: Vec<String> =
@@ -139,7 +140,7 @@ fn list(value: &Value, limit: u32) -> String {
     let rows: Vec<_> = rows.collect();
     let cut = rows.len() >= limit as usize;
     let headings = ["received", "cluster", "app", "env", "phase", "targets", "key"];
-    let mut text = table(&headings, rows, "no outcomes");
+    let mut text = table(&headings, rows, &format!("no outcomes{place}"));
     if cut {
         text.push_str(&paint(FAINT, &format!("{limit} shown; there may be more: --limit\n")));
     }
@@ -186,7 +187,7 @@ fn details(fields: &serde_json::Map<String, Value>) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-fn replayed(value: &Value, target: Option<Target>) -> anyhow::Result<String> {
+fn replayed(value: &Value, target: Option<Target>, done: &str) -> anyhow::Result<String> {
     let targets: Vec<String> = value["replayed"].as_array().into_iter().flatten().map(cell).collect();
     if targets.is_empty() {
         return Err(match target {
@@ -194,7 +195,7 @@ fn replayed(value: &Value, target: Option<Target>) -> anyhow::Result<String> {
             Some(target) => anyhow!("nothing to replay: {target} of this outcome is not dead"),
         });
     }
-    Ok(format!("{} taken up again: {}\n", paint(GOOD, "✓"), targets.join(", ")))
+    Ok(format!("{} {done}: {}\n", paint(GOOD, "✓"), targets.join(", ")))
 }
 
 #[cfg(test)]
@@ -211,22 +212,25 @@ mod tests {
             { "key": "k2", "cluster": "c", "type": "dev.cdevents.x", "receivedAt": "t",
               "targets": { "broker": { "state": "delivered" } } },
         ]});
-        let text = anstream::adapter::strip_str(&list(&value, 2)).to_string();
+        let text = anstream::adapter::strip_str(&list(&value, 2, "")).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("Failed") && lines[1].contains("dora waiting"), "{text}");
         assert!(lines[2].contains("dev.cdevents.x") && lines[2].contains("all done"), "{text}");
         assert!(lines[3].starts_with("2 shown"), "{text}");
-        assert!(!list(&value, 3).contains("shown"), "{text}");
+        let none = list(&json!({ "outcomes": [] }), 3, " in namespace team");
+        assert!(none.contains("no outcomes in namespace team"), "{none}");
+        assert!(!list(&value, 3, "").contains("shown"), "{text}");
     }
 
     #[test]
     fn a_replay_of_nothing_is_an_error() {
         let none = json!({ "replayed": [] });
-        assert!(replayed(&none, None).unwrap_err().to_string().contains("no target"));
+        assert!(replayed(&none, None, "").unwrap_err().to_string().contains("no target"));
         assert!(
-            replayed(&none, Some(Target::Dora)).unwrap_err().to_string().contains("dora of this outcome")
+            replayed(&none, Some(Target::Dora), "").unwrap_err().to_string().contains("dora of this outcome")
         );
-        assert!(replayed(&json!({ "replayed": ["span"] }), None).unwrap().contains("span"));
+        let done = replayed(&json!({ "replayed": ["span"] }), None, "taken up again").unwrap();
+        assert!(done.contains("taken up again: span"), "{done}");
     }
 
     #[test]

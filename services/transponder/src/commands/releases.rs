@@ -65,16 +65,17 @@ pub async fn run(globals: &Globals, args: ReleasesArgs) -> anyhow::Result<ExitCo
         }
         ReleasesCommand::Clusters => "/clusters".to_owned(),
     };
-    let value = Desk::of_release_tracking(&config).await?.ask(Method::GET, &path).await?;
+    let desk = Desk::of_release_tracking(&config).await?;
+    let value = desk.ask(Method::GET, &path).await?;
     match (args.output, &args.command) {
         (Output::Json, _) => print_json(&value),
-        (Output::Text, ReleasesCommand::List { .. }) => print(&list(&value)),
-        (Output::Text, ReleasesCommand::Clusters) => print(&clusters(&value)),
+        (Output::Text, ReleasesCommand::List { .. }) => print(&list(&value, &desk.place())),
+        (Output::Text, ReleasesCommand::Clusters) => print(&clusters(&value, &desk.place())),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(value: &Value) -> String {
+fn list(value: &Value, place: &str) -> String {
     let rows = value["releases"].as_array().into_iter().flatten().map(|release| {
         let id = ["chainId", "gitRevision", "eventId"].iter().map(|key| &release[key]).find(|id| *id != "");
         let of = |key: &str| cell(&release[key]);
@@ -92,17 +93,17 @@ fn list(value: &Value) -> String {
     table(
         &["state", "app namespace", "app", "env", "cluster", "release", "pull request", "changed"],
         rows.collect(),
-        "no releases",
+        &format!("no releases{place}"),
     )
 }
 
-fn clusters(value: &Value) -> String {
+fn clusters(value: &Value, place: &str) -> String {
     let rows = value["clusters"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|cluster| ["cluster", "lastReportAt"].map(|key| cell(&cluster[key])).into());
-    table(&["cluster", "last report"], rows.collect(), "no cluster has reported yet")
+    table(&["cluster", "last report"], rows.collect(), &format!("no cluster has reported yet{place}"))
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
             { "state": "failed", "chainId": "", "gitRevision": "def", "eventId": "" },
             { "state": "failed", "chainId": "", "gitRevision": "", "eventId": "e-1" },
         ] });
-        let text = list(&value);
+        let text = list(&value, "");
         let lines: Vec<&str> = text.lines().collect();
         for (line, id) in lines[1..].iter().zip(["c-1", "def", "e-1"]) {
             assert!(line.contains(id), "{text}");

@@ -70,6 +70,12 @@ impl KubernetesRegistry {
         format!("ConfigMap {ENTRIES} in namespace {}", self.namespace())
     }
 
+    /// Where a Secret lies.
+    #[must_use]
+    pub fn place_of(&self, secret: &str) -> String {
+        format!("Secret {secret} in namespace {}", self.namespace())
+    }
+
     /// All entries as they stand there, readable or not.
     ///
     /// # Errors
@@ -112,8 +118,7 @@ impl KubernetesRegistry {
     pub async fn token(&self, secret: &str) -> anyhow::Result<String> {
         check_secret(secret)?;
         let data = self.tokens(secret).await?;
-        let data =
-            data.with_context(|| format!("there is no Secret {secret} in namespace {}", self.namespace()))?;
+        let data = data.with_context(|| format!("there is no {}", self.place_of(secret)))?;
         let token = data.get(TOKEN).with_context(|| format!("Secret {secret} has no key {TOKEN}"))?;
         let text = String::from_utf8(token.0.clone()).with_context(|| format!("Secret {secret}: {TOKEN}"))?;
         Ok(text.trim().to_owned())

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use serde_json::json;
 use transponder_core::ClusterName;
 
-use super::{AddArgs, ClusterCommand, Listed, RotateArgs, done, manifests, show_list, show_rotated};
+use super::{AddArgs, ClusterCommand, Listed, RotateArgs, done, manifests, removed, show_list, show_rotated};
 use crate::{
     commands::handout::Handout,
     output::{DOUBTFUL, Output, STRONG, paint, print, print_json},
@@ -26,7 +26,8 @@ pub(super) async fn run(
         ClusterCommand::List => list(registry, output).await,
         ClusterCommand::Rotate(RotateArgs { cluster, finish: false }) => {
             let (entry, token) = registry.rotate(&cluster).await?;
-            show_rotated(&cluster, &entry, &token, &registry.place(), output)
+            let place = registry.place_of(&entry.relay_secret_name);
+            show_rotated(&cluster, &entry, &token, &place, " --store kubernetes", output)
         }
         ClusterCommand::Rotate(RotateArgs { cluster, finish: true }) => {
             registry.finish_rotation(&cluster).await?;
@@ -34,8 +35,8 @@ pub(super) async fn run(
             Ok(())
         }
         ClusterCommand::Remove { cluster } => {
-            registry.remove(&cluster).await?;
-            done(output, &cluster, "removed", "its hooks are answered 401 from now on");
+            let left = registry.remove(&cluster).await?;
+            removed(output, &cluster, left);
             Ok(())
         }
     }
@@ -121,5 +122,5 @@ async fn list(registry: &KubernetesRegistry, output: Output) -> anyhow::Result<(
         };
         all.push(Listed { name, entry, token });
     }
-    show_list(all, &registry.place(), output)
+    show_list(all, &registry.place(), " --store kubernetes --apply", output)
 }

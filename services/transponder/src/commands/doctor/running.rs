@@ -77,7 +77,7 @@ async fn dead(config: &Config, findings: &mut Findings) {
     let Ok(desk) = Desk::of_edge(config).await else { return };
     let at = match &desk {
         Desk::Socket(directory) => directory.join(operator::SOCKET).display().to_string(),
-        Desk::Here(_) => "releaseoutcomes of the Kubernetes API".to_owned(),
+        Desk::Here { .. } => "releaseoutcomes of the Kubernetes API".to_owned(),
     };
     let asking = desk.ask(Method::GET, "/outcomes?state=dead&limit=1");
     match tokio::time::timeout(PATIENCE, asking).await {
@@ -90,7 +90,7 @@ async fn dead(config: &Config, findings: &mut Findings) {
         Ok(Err(error)) => {
             let mend = match desk {
                 Desk::Socket(_) => "run the doctor as the edge's user, on its machine",
-                Desk::Here(_) => "nothing, or run the doctor with the right to list releaseoutcomes",
+                Desk::Here { .. } => "nothing, or run the doctor with the right to list releaseoutcomes",
             };
             findings.doubtful(AREA, &format!("whether outcomes are dead: {error}"), at, mend);
         }

@@ -13,6 +13,10 @@ use crate::registry::{
     kubernetes::{KubernetesRegistry, ROLE},
 };
 
+/// How a first cluster comes into it.
+const ADD: &str = "list the clusters in the chart's value 'clusters', or: transponder cluster add NAME --url URL --store kubernetes \
+                   --apply";
+
 /// Checks all clusters; answers the hosts by which their hooks reach the edge, whose certificate this is.
 pub(in super::super) async fn check(
     registry: &KubernetesRegistry,
@@ -23,14 +27,12 @@ pub(in super::super) async fn check(
     let entries = match registry.entries().await {
         Ok(entries) => entries,
         Err(error) => {
-            let mend = "list the clusters in the chart's value 'clusters', or: transponder cluster add NAME --url URL --apply";
-            findings.wrong(AREA, &format!("{error:#}"), &place, mend);
+            findings.wrong(AREA, &format!("{error:#}"), &place, ADD);
             return hosts;
         }
     };
     if entries.is_empty() {
-        let mend = "list the clusters in the chart's value 'clusters', or: transponder cluster add NAME --url URL --apply";
-        findings.wrong(AREA, "there is no cluster: every report is answered 503", &place, mend);
+        findings.wrong(AREA, "there is no cluster: every report is answered 503", &place, ADD);
     }
     let granted = granted(registry, findings).await;
     for (name, text) in entries {
@@ -109,7 +111,7 @@ async fn token(
             None => format!("{cluster}: there is no Secret {secret}"),
             Some(_) => format!("{cluster}: Secret {secret} has no key {TOKEN}"),
         };
-        let mend = format!("see to its ExternalSecret, or: {}", rotate(cluster));
+        let mend = format!("see to its ExternalSecret, or: {} --store kubernetes", rotate(cluster));
         findings.wrong(AREA, &what, at, &mend);
         return None;
     };
