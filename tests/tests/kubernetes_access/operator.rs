@@ -63,7 +63,9 @@ async fn a_cluster_is_added_rotated_and_removed_by_the_operator() {
     ] {
         assert!(printed[key].as_str().unwrap().contains(text), "{key}: {printed}");
     }
-    let nowhere = [&add[..], &["--apply", "--set", "kubernetes.namespace=nowhere"]].concat();
+    // What is set behind a command takes the place of all that is set before it.
+    let way = format!("kubernetes.kubeconfig={}", admin.display());
+    let nowhere = [&add[..], &["--apply", "--set", "kubernetes.namespace=nowhere", "--set", &way]].concat();
     let nowhere = cluster(&admin, &nowhere).await.stderr;
     assert!(nowhere.contains("namespace nowhere does not exist"), "{nowhere}");
     assert_eq!(printed["roleSecretName"], "cluster-kind-prod-relay-token");
