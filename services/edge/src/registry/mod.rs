@@ -233,6 +233,10 @@ impl Registry {
         if let Some(problem) = &picture.problem {
             return Err(Refusal::Unavailable(problem.clone()));
         }
+        // Whatever has changed or was not read yet, none is no token.
+        if token.is_empty() {
+            return Err(Refusal::Denied);
+        }
         let entry = ClusterName::new(name).ok().and_then(|name| picture.clusters.get(&name));
         let tokens = match entry {
             Some(Err(problem)) => return Err(Refusal::Unavailable(problem.clone())),
@@ -244,9 +248,7 @@ impl Registry {
         };
         let known = tokens[0].matches(&digest) | tokens[1].matches(&digest);
         match entry {
-            Some(Ok(cluster)) if bool::from(known) && !token.is_empty() => Ok(cluster.clone()),
-            // Whatever has changed, none is no token.
-            _ if token.is_empty() => Err(Refusal::Denied),
+            Some(Ok(cluster)) if bool::from(known) => Ok(cluster.clone()),
             _ => Err(self.doubt.borrow().clone().map_or(Refusal::Denied, Refusal::Unavailable)),
         }
     }
