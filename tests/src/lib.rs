@@ -12,6 +12,7 @@
 //! Everything here reports trouble by panicking in the test that asked: a test has no use for an error it would only
 //! unwrap. Nothing is left behind: what is started ends when its handle is dropped, by its process id.
 
+mod alone;
 mod apart;
 mod balancer;
 mod broker;
@@ -28,6 +29,7 @@ mod load;
 mod locate;
 mod mesh;
 mod otlp;
+mod outcomes;
 pub mod ports;
 mod process;
 mod prometheus;
@@ -38,6 +40,7 @@ mod tempo;
 pub mod usage;
 mod wire;
 
+pub use alone::alone;
 pub use apart::Apart;
 pub use balancer::Balancer;
 pub use broker::{Answer, Behaviour, Broker, Received};

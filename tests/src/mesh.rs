@@ -1,6 +1,7 @@
 //! The product as an operator runs it: `transponder all` in a directory made by `transponder init`.
 
 mod client;
+mod metrics;
 mod on_kubernetes;
 
 use std::{
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) use client::client;
 use client::client_tls;
+pub use metrics::sum_of;
 
 use crate::{
     Broker, HttpResponse, LONG, NAMESPACE, Process, Run, TestEvent, eventually, http, kubernetes::ApiServer,
@@ -362,43 +364,6 @@ impl Mesh {
         })
         .await
     }
-
-    /// The text of `/metrics`.
-    ///
-    /// # Panics
-    ///
-    /// When the admin listener does not answer.
-    pub async fn metrics(&self) -> String {
-        self.metrics_of("admin").await
-    }
-
-    async fn metrics_of(&self, admin: &str) -> String {
-        let answer =
-            http(["-s", "--max-time", "5", &format!("http://{}/metrics", self.address(admin))]).await;
-        answer.expect("metrics").body_text()
-    }
-
-    /// The value of one sample, by metric name and the labels that it must have; the sum where several match.
-    pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        self.metric_of("admin", name, labels).await
-    }
-
-    pub(crate) async fn metric_of(&self, admin: &str, name: &str, labels: &[&str]) -> f64 {
-        sum_of(&self.metrics_of(admin).await, name, labels)
-    }
-}
-
-/// The value of one sample in the text of `/metrics`, by metric name and the labels that it must have; the sum where
-/// several match.
-#[must_use]
-pub fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> f64 {
-    let samples = metrics.lines().filter_map(|line| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let (metric, set) = series.split_once('{').unwrap_or((series, ""));
-        let fits = metric == name && labels.iter().all(|label| set.contains(label));
-        fits.then(|| value.parse::<f64>().ok())?
-    });
-    samples.sum()
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Result<(u16, Value), String> {

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    LONG, SHORT, eventually,
+    LONG, SHORT, alone, eventually,
     kubernetes::{ApiServer, AuditEvent, Durability, Settings},
 };
 
@@ -43,12 +42,6 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader }
 subjects: [{ kind: ServiceAccount, name: reader, namespace: team }]
 ";
 const MINE: &str = "/api/v1/namespaces/team/configmaps/mine";
-
-/// One control plane at a time: each uses what there is of this machine when it starts.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_up_in_seconds_and_leaves_nothing_behind() {

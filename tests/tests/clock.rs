@@ -5,19 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    ALL_DELIVERED, Answer, Behaviour, Broker, FakeClock, LONG, Mesh, Run, SHORT, TestEvent, eventually,
-    product,
+    ALL_DELIVERED, Answer, Behaviour, Broker, FakeClock, LONG, Mesh, Run, SHORT, TestEvent, alone,
+    eventually, product,
 };
 
 const DAY: i64 = 24;
-
-/// One outage at a time: the numbers are of one mesh.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 /// A mesh that goes by a clock of our own. Its certificates are a month old, as they would be.
 async fn mesh_with(clock: &FakeClock, broker: &Broker) -> Mesh {

@@ -9,21 +9,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    sync::{Mutex, MutexGuard},
     task::JoinSet,
 };
-use transponder_tests::{Broker, LONG, Mesh, SHORT, TestEvent, Wire, eventually, usage};
+use transponder_tests::{Broker, LONG, Mesh, SHORT, TestEvent, Wire, alone, eventually, usage};
 
 /// What an honest client waits for at most.
 const PROMPT: Duration = Duration::from_secs(1);
 /// What the whole mesh may hold, whatever is done to it.
 const MEMORY_MIB: u64 = 400;
-
-/// One attack at a time: the numbers are of one mesh.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 /// As many open files as are allowed; what is started from here inherits that.
 fn open_files() -> u64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use transponder_tests::{
-    Broker, Fleet, LONG, Mesh, NAMESPACE, OtlpReceiver, TestEvent, eventually, kubernetes::ApiServer,
+    Broker, Fleet, LONG, Mesh, NAMESPACE, OtlpReceiver, TestEvent, kubernetes::ApiServer,
 };
 
 /// Requests a minute of three replicas of everything, while nothing happens.
@@ -54,15 +54,7 @@ async fn an_idle_fleet_asks_for_little_an_event_for_no_more_than_it_needs_and_an
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    eventually("everything is delivered", LONG, || async {
-        let open =
-            ["get", "ro", "-n", NAMESPACE, "-o", "name", "--field-selector", "status.state!=Delivered"];
-        match fleet.server.kubectl(open).await.success().text().lines().count() {
-            0 => Ok(()),
-            count => Err(format!("{count} are open")),
-        }
-    })
-    .await;
+    fleet.all_delivered(LONG).await;
     let asked = requests(&fleet).split_off(before);
     // The Leases go on meanwhile, and the Secret of a cluster is read when it reports.
     let of_events = asked.iter().filter(|request| !request.ends_with(" leases")).count();

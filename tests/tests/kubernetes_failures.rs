@@ -7,18 +7,11 @@ use std::{
 };
 
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Broker, Fleet, LONG, Line, Load, Mesh, NAMESPACE, SHORT, TestEvent, eventually,
+    Broker, Fleet, LONG, Line, Load, Mesh, NAMESPACE, SHORT, TestEvent, alone, eventually,
     kubernetes::{ApiServer, Settings},
     sum_of,
 };
-
-/// One control plane at a time: each uses what there is of this machine when it starts.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 struct Ground {
     fleet: Fleet,
@@ -87,7 +80,7 @@ impl Ground {
     /// Waits until nothing is open, and asserts that each of these events, and of all others what was stored, is at the
     /// broker and counted once.
     async fn delivered_once<'a>(&mut self, keys: impl IntoIterator<Item = &'a String>) {
-        let stored = self.nothing_open().await;
+        let stored = self.fleet.all_delivered(LONG).await;
         let mut arrived: BTreeMap<String, usize> = BTreeMap::new();
         for received in self.broker.received() {
             *arrived.entry(received.header("transponder-key").unwrap().to_owned()).or_default() += 1;
@@ -96,17 +89,6 @@ impl Ground {
         assert!(missing.is_empty(), "{} are not at the broker: {missing:?}", missing.len());
         assert_eq!(arrived.len(), stored);
         assert_eq!(self.counted().await, stored as f64);
-    }
-
-    /// Waits until every stored event is delivered; answers how many are stored.
-    async fn nothing_open(&self) -> usize {
-        let open = ["get", "releaseoutcomes", "-o", "name", "--field-selector", "status.state!=Delivered"];
-        eventually("every outcome is delivered", LONG, || async {
-            let open = self.kubectl(&open).await;
-            if open.is_empty() { Ok(()) } else { Err(format!("{} are open", open.lines().count())) }
-        })
-        .await;
-        self.kubectl(&["get", "releaseoutcomes", "-o", "name"]).await.lines().count()
     }
 
     async fn counted(&mut self) -> f64 {
@@ -267,7 +249,7 @@ async fn after_an_older_backup_is_restored_what_it_has_is_delivered_and_the_edge
     })
     .await;
     ground.broker.accept().await;
-    assert_eq!(ground.nothing_open().await, 5);
+    assert_eq!(ground.fleet.all_delivered(LONG).await, 5);
     let arrived: BTreeSet<_> = ground
         .broker
         .received()
@@ -279,7 +261,7 @@ async fn after_an_older_backup_is_restored_what_it_has_is_delivered_and_the_edge
     for event in &after {
         assert_eq!(ground.post(event).await.0, 202);
     }
-    assert_eq!(ground.nothing_open().await, 10);
+    assert_eq!(ground.fleet.all_delivered(LONG).await, 10);
     ground.count(10).await;
 }
 
@@ -290,7 +272,7 @@ async fn after_an_older_backup_is_restored_while_nothing_happens_every_edge_is_t
     let backup = ground.fleet.server.save().await;
     let first = event("gone");
     ground.fleet.mesh.accept(&first).await;
-    ground.nothing_open().await;
+    ground.fleet.all_delivered(LONG).await;
     ground.count(1).await;
     ground.versions_go_on().await;
     ground.fleet.server.restore(&backup).await;
@@ -304,7 +286,7 @@ async fn after_an_older_backup_is_restored_while_nothing_happens_every_edge_is_t
     for event in &events {
         ground.fleet.mesh.accept(event).await;
     }
-    assert_eq!(ground.nothing_open().await, 6);
+    assert_eq!(ground.fleet.all_delivered(LONG).await, 6);
     ground.count(7).await;
     assert_eq!(ground.broker.received().len(), 7);
 }
@@ -318,7 +300,7 @@ async fn a_watch_that_missed_what_is_compacted_lists_again() {
     ground.fleet.start_all(2, 1).await;
     let first = event("first");
     ground.fleet.mesh.accept(&first).await;
-    ground.nothing_open().await;
+    ground.fleet.all_delivered(LONG).await;
     let leader = ground.fleet.leader("edge").await;
     // Shorter than its Lease lasts: nobody takes over.
     ground.fleet.freeze("edge", leader);
@@ -350,7 +332,7 @@ async fn an_event_whose_creation_is_not_answered_is_known_when_it_comes_again() 
     // The cluster's Secret is known by then.
     let (first, event) = (event("first"), event("unanswered"));
     ground.fleet.mesh.accept(&first).await;
-    ground.nothing_open().await;
+    ground.fleet.all_delivered(LONG).await;
     line.lose_answers();
     let (status, wait) = ground.post(&event).await;
     assert_eq!((status, wait.is_some()), (503, true));
@@ -381,10 +363,10 @@ async fn an_event_that_is_deleted_while_it_is_open_is_named_and_holds_up_nobody(
     .await;
     ground.recovers(2).await;
     ground.broker.accept().await;
-    assert_eq!(ground.nothing_open().await, 1);
+    assert_eq!(ground.fleet.all_delivered(LONG).await, 1);
     // Sent again it is a new event, of a release that is counted.
     assert_eq!(ground.post(&deleted).await.0, 202);
-    ground.nothing_open().await;
+    ground.fleet.all_delivered(LONG).await;
     ground.delivered_once(&[deleted.key(), other.key()]).await;
 }
 
@@ -424,7 +406,7 @@ async fn an_api_server_whose_store_is_away_is_asked_rarely() {
     let _alone = alone().await;
     let mut ground = running(2).await;
     ground.fleet.mesh.accept(&event("before")).await;
-    ground.nothing_open().await;
+    ground.fleet.all_delivered(LONG).await;
     ground.fleet.server.kill_etcd();
     let before = ground.asked().await;
     tokio::time::sleep(Duration::from_secs(20)).await;

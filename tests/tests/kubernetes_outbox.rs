@@ -4,17 +4,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
     Answer, Behaviour, Broker, Fleet, LONG, Load, LoadReport, Mesh, NAMESPACE, OtlpReceiver, ReceivedSpan,
-    SHORT, TestEvent, eventually, kubernetes::ApiServer,
+    SHORT, TestEvent, alone, eventually, kubernetes::ApiServer,
 };
 
-/// One control plane at a time: each uses what there is of this machine when it starts.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
+/// What failed last in an outage is tried again as long after it as it lasted, and longer.
+const DRAIN: Duration = Duration::from_secs(180);
 
 struct Ground {
     fleet: Fleet,
@@ -58,27 +54,9 @@ impl Ground {
         .await;
     }
 
-    /// Waits until every event is delivered to all of its targets.
-    async fn all_delivered(&self) -> usize {
-        // What failed last in an outage is tried again as long after it as it lasted, and longer.
-        eventually("every outcome is delivered", LONG * 3, || async {
-            let open = ["get", "ro", "-n", NAMESPACE, "--field-selector", "status.state!=Delivered"];
-            let columns = ["--no-headers", "-o", "custom-columns=:.metadata.name,:.status.conditions"];
-            let open = self.fleet.server.kubectl(open.iter().chain(&columns)).await.success().text();
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            match (open.lines().count(), open.lines().next()) {
-                (0, _) => Ok(()),
-                (count, first) => Err(format!("{count} are open, such as {first:?}")),
-            }
-        })
-        .await;
-        let list = ["get", "releaseoutcomes", "-n", NAMESPACE, "-o", "name"];
-        self.fleet.server.kubectl(list).await.success().text().lines().count()
-    }
-
     /// Everything acknowledged is at the broker, each release counted once, and one span each.
     async fn assert_exactly_once(&mut self, report: &LoadReport) {
-        let stored = self.all_delivered().await;
+        let stored = self.fleet.all_delivered(DRAIN).await;
         assert!(stored >= report.acknowledged.len(), "{stored} of {}", report.acknowledged.len());
         let mut arrived: BTreeMap<String, usize> = BTreeMap::new();
         for received in self.broker.received() {
@@ -114,7 +92,7 @@ async fn an_event_is_an_object_that_reads_as_a_log_and_never_changes() {
     let ground = running(1, 1).await;
     let event = TestEvent::new("Succeeded", "chain-ä\u{2028}<&>");
     ground.fleet.mesh.accept(&event).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     let outcome = ground.outcome(&event.key()).await;
     assert_eq!(outcome["spec"]["body"], event.body());
     assert_eq!(ground.broker.received()[0].body, event.body());
@@ -159,7 +137,7 @@ async fn one_event_at_two_edges_is_one_event() {
         let answer = ground.fleet.mesh.curl("kind-prod", &again.body(), &[]).await.unwrap();
         assert_eq!((answer.status, answer.json()["identical"].as_bool()), (200, Some(false)));
     }
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     assert_eq!(ground.broker.received().len(), 1);
     let outcome = ground.outcome(&event.key()).await;
     assert_eq!(outcome["status"]["observed"], 5, "{}", outcome["status"]);
@@ -237,7 +215,7 @@ async fn a_verdict_that_settles_is_settled_by_the_next_holder_as_well() {
     assert!(!waits["status"].to_string().contains("verdict"), "{}", waits["status"]);
     let succeeded = TestEvent::new("Succeeded", "settles").finished("2026-11-30T10:00:30Z");
     ground.fleet.mesh.accept(&succeeded).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     let failures = "outcome=\"failed\"";
     assert_eq!(ground.fleet.metric("dora-recorder", "dora_releases_total", &[failures]).await, 0.0);
     assert_eq!(ground.fleet.metric("dora-recorder", "dora_deployments_total", &[]).await, 1.0);
@@ -251,7 +229,7 @@ async fn an_object_that_is_not_what_its_name_says_is_delivered_by_nobody_and_hol
     let mut ground = running(1, 1).await;
     let event = TestEvent::new("Succeeded", "honest");
     ground.fleet.mesh.accept(&event).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     let mut forged = ground.outcome(&event.key()).await;
     forged["metadata"] = json!({ "name": "f".repeat(40), "namespace": NAMESPACE });
     forged["status"] = Value::Null;
@@ -290,7 +268,7 @@ async fn a_cluster_spends_its_budget_at_all_edges_together() {
     // What is known needs no room.
     assert_eq!((post(0).await, post(1).await), (200, 200));
     ground.broker.accept().await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     eventually("there is room again at both", SHORT, || async {
         let status = (post(8).await, post(9).await);
         if status.0 < 300 && status.1 < 300 { Ok(()) } else { Err(format!("{status:?}")) }
@@ -342,7 +320,7 @@ async fn a_dead_event_is_replayed_by_an_annotation() {
     let key = event.key();
     let annotate = ["annotate", "ro", &key, "-n", NAMESPACE, "transponder.dev/replay=once broker"];
     ground.fleet.server.kubectl(annotate).await.success();
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     // Once, whatever restarts.
     let arrived = ground.broker.received().len();
     let leader = ground.fleet.leader("edge").await;
@@ -350,7 +328,7 @@ async fn a_dead_event_is_replayed_by_an_annotation() {
     ground.fleet.next_leader("edge", leader).await;
     ground.fleet.mesh.accept(&TestEvent::new("Succeeded", "after")).await;
     ground.broker.wait_for(arrived + 1, SHORT).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     assert_eq!(ground.broker.received().len(), arrived + 1);
 
     // Asked for while nobody delivers.
@@ -365,7 +343,7 @@ async fn a_dead_event_is_replayed_by_an_annotation() {
     ground.fleet.server.kubectl(annotate).await.success();
     let arrived = ground.broker.received().len();
     ground.fleet.start("edge", 0).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     assert_eq!(ground.broker.received().len(), arrived + 1);
     assert_eq!(ground.broker.received().last().unwrap().header("transponder-key"), Some(&*key));
 }
@@ -379,7 +357,7 @@ async fn what_is_old_enough_is_forgotten_and_nothing_else() {
     let (old, young) = (TestEvent::new("Succeeded", "old"), TestEvent::new("Succeeded", "young"));
     ground.fleet.mesh.accept(&old).await;
     ground.fleet.mesh.accept(&young).await;
-    ground.all_delivered().await;
+    ground.fleet.all_delivered(DRAIN).await;
     // As if it had ended long ago; the sweeper looks at old days when it begins.
     let key = old.key();
     let patch = json!({ "status": { "forgetAfter": "2026-11-25" } }).to_string();

@@ -13,9 +13,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::MutexGuard;
 use transponder_tests::{
-    Broker, Fleet, Load, Mesh, NAMESPACE, OtlpReceiver, Poster, Prometheus, TestEvent, eventually,
+    Broker, Fleet, Load, Mesh, OtlpReceiver, Poster, Prometheus, TestEvent, alone, eventually,
     kubernetes::ApiServer,
 };
 
@@ -24,12 +23,6 @@ const DRAIN: Duration = Duration::from_secs(180);
 /// Reports that are out at a time.
 const HOOKS: usize = 8;
 const SERVICES: [&str; 5] = ["edge", "forwarder", "dora-recorder", "release-tracking", "outcome-span"];
-
-/// One installation at a time: each uses what there is of this machine.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    ONE.lock().await
-}
 
 fn replicas(service: &str) -> usize {
     if service == "edge" { 3 } else { 2 }
@@ -106,20 +99,6 @@ async fn disturb(fleet: &mut Fleet) -> String {
     }
 }
 
-async fn everything_is_delivered(fleet: &Fleet) {
-    eventually("everything is delivered", DRAIN, || async {
-        let open =
-            ["get", "ro", "-n", NAMESPACE, "-o", "name", "--field-selector", "status.state!=Delivered"];
-        let open = fleet.server.kubectl(open).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        match open.text().lines().count() {
-            0 if open.code == Some(0) => Ok(()),
-            count => Err(format!("{count} are open; {}", open.stderr)),
-        }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_killed_each_event_arrives_each_release_counts_once_and_each_outcome_has_one_span() {
     let _alone = alone().await;
@@ -167,7 +146,7 @@ async fn whatever_is_killed_each_event_arrives_each_release_counts_once_and_each
     }
 
     let sent = sent.lock().unwrap().clone();
-    everything_is_delivered(&fleet).await;
+    fleet.all_delivered(DRAIN).await;
     let received = broker.received();
     let arrived: BTreeMap<_, _> = received
         .iter()
@@ -217,7 +196,7 @@ async fn a_rolling_restart_of_everything_is_not_noticed_by_those_who_report() {
     let report = load.stop().await;
     println!("{} reports at {rate} a second, the slowest in {:?}", report.ended, report.slowest);
     report.assert_flawless();
-    everything_is_delivered(&fleet).await;
+    fleet.all_delivered(DRAIN).await;
     let arrived: BTreeSet<_> =
         broker.received().iter().map(|r| r.header("transponder-key").unwrap().to_owned()).collect();
     assert_eq!(arrived, report.acknowledged);

@@ -8,20 +8,13 @@ mod operator;
 mod table;
 
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Broker, Fleet, LONG, Mesh, NAMESPACE, eventually,
+    Broker, Fleet, LONG, Mesh, NAMESPACE, alone, eventually,
     kubernetes::{ApiServer, AuditEvent},
 };
 
 use drive::Driver;
 use table::{Right, granted, held};
-
-/// One control plane at a time: each uses what there is of this machine when it starts.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 async fn fleet(broker: &Broker) -> Fleet {
     let mut mesh = Mesh::new(broker).await;

@@ -1,16 +1,9 @@
 //! What a replica needs of the API server: what is missing or older than the program is named, and its coming noticed.
 
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
-    Broker, Fleet, LONG, Mesh, NAMESPACE, Run, TestEvent, eventually, kubernetes::ApiServer, product,
+    Broker, Fleet, LONG, Mesh, NAMESPACE, Run, TestEvent, alone, eventually, kubernetes::ApiServer, product,
 };
-
-/// One control plane at a time: each uses what there is of this machine when it starts.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 /// The services that keep something.
 const KEEPERS: [&str; 3] = ["edge", "dora-recorder", "release-tracking"];

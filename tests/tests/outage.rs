@@ -12,20 +12,13 @@ use std::{
 
 use rustix::process::{Signal, geteuid};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{
     ALL_DELIVERED, Answer, Behaviour, Broker, HttpResponse, LONG, Load, Mesh, OtlpReceiver, OtlpReply, SHORT,
-    TestEvent, eventually, http, usage,
+    TestEvent, alone, eventually, http, usage,
 };
 
 /// A mesh that waits for something may use this much of one core.
 const CPU: f64 = 20.0;
-
-/// One outage at a time: the numbers are of one mesh.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 async fn readyz(mesh: &Mesh) -> HttpResponse {
     http(["--max-time", "5", &format!("http://{}/readyz", mesh.address("admin"))]).await.unwrap()

@@ -8,18 +8,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
-use transponder_tests::{Broker, LONG, Load, Mesh, Run, SHORT, TestEvent, Wire, eventually, product};
+use transponder_tests::{Broker, LONG, Load, Mesh, Run, SHORT, TestEvent, Wire, alone, eventually, product};
 
 const PER_SECOND: u32 = 50;
 /// Enough requests for a second of load before and after each change.
 const SECOND: usize = PER_SECOND as usize;
-
-/// One mesh under load at a time: a busy machine says nothing about the mesh.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 async fn mesh(broker: &Broker, clusters: &[&str]) -> Mesh {
     let mut mesh = Mesh::new(broker).await;

@@ -80,6 +80,16 @@ impl ApiError {
             Kind::Missing => {
                 "it serves no such resource: apply the manifests of `transponder manifests crds`".to_owned()
             }
+            // Whoever registers a cluster names its Secret, and no manifest of ours does.
+            Kind::Refused
+                if status.code == 403 && status.message.contains(" cannot get resource \"secrets\"") =>
+            {
+                format!(
+                    "{}: name it in Role transponder-edge-registry, as `transponder cluster add NAME --url URL \
+                     --store kubernetes --apply` does",
+                    status.message
+                )
+            }
             Kind::Refused if status.code == 403 && status.message.contains(" cannot ") => {
                 format!("{}: apply the manifests of `transponder manifests rbac`", status.message)
             }
@@ -190,6 +200,18 @@ mod tests {
         for named in ["transponder manifests crds", "status.replayed"] {
             assert!(error.to_string().contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn a_missing_right_names_what_brings_it_which_for_a_secret_is_no_manifest() {
+        let told = |resource: &str| {
+            let mut forbidden = status(403, "Forbidden", "a");
+            forbidden.message = format!("User \"edge\" cannot get resource \"{resource}\" in API group \"\"");
+            ApiError::of_status("read", &forbidden).to_string()
+        };
+        let (secret, map) = (told("secrets"), told("configmaps"));
+        assert!(secret.contains("transponder cluster add") && !secret.contains("manifests rbac"), "{secret}");
+        assert!(map.contains("transponder manifests rbac"), "{map}");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use transponder_tests::Run;
 
 use crate::event::seed;
 
-const SCRIPT: &str = include_str!("press.lua");
+/// The same as that of the other benchmarks.
+const SCRIPT: &str = include_str!("../../../xtask/src/bench/post.lua");
 
 /// What is pressed on.
 pub(crate) struct Press {
@@ -51,7 +52,7 @@ impl Press {
         let wrk = Run::tool("wrk")
             .args(["-t2", "--timeout", "20s", "--latency"])
             .args([format!("-c{connections}"), format!("-d{seconds}s"), "-s".to_owned()])
-            .args([write("press.lua", SCRIPT)])
+            .args([write("post.lua", SCRIPT)])
             .args([format!("https://{}", self.to)])
             .env("BENCH_TARGETS", write("targets", &targets))
             .env("BENCH_BODY", write("body", &self.body))

@@ -5,12 +5,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use transponder_tests::{
-    Apart, Code, LONG, Ran, SHORT, details, eventually,
+    Apart, Code, LONG, Ran, SHORT, alone, details, eventually,
     kubernetes::{ApiServer, AuditEvent},
 };
 
 use crate::{
-    ground::{self, HOUR, alone, part},
+    ground::{self, HOUR, part},
     token::{self, Signer},
 };
 

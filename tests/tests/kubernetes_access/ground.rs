@@ -2,18 +2,11 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use tokio::sync::{Mutex, MutexGuard};
 use transponder_tests::{Apart, Broker, Mesh, kubernetes::ApiServer};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Where the services run.
 pub(crate) const NAMESPACE: &str = "team";
-
-/// One control plane at a time: each uses what there is of this machine when it starts.
-pub(crate) async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
 
 /// Applies a file of `deploy/kubernetes/rbac`, in the services' namespace.
 pub(crate) async fn apply(server: &ApiServer, file: &str) {

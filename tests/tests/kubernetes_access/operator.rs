@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use transponder_tests::{Ran, Run, kubernetes::ApiServer, product};
+use transponder_tests::{Ran, Run, alone, kubernetes::ApiServer, product};
 
 use crate::{
-    ground::{self, NAMESPACE, alone, part},
+    ground::{self, NAMESPACE, part},
     registry::{DENIED, KNOWN, TROUBLE, ready, soon},
 };
 

@@ -6,11 +6,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use transponder_tests::{
-    Apart, LONG, SHORT, eventually, http,
+    Apart, LONG, SHORT, alone, eventually, http,
     kubernetes::{ApiServer, AuditEvent},
 };
 
-use crate::ground::{self, NAMESPACE, alone, part};
+use crate::ground::{self, NAMESPACE, part};
 
 const ACCOUNT: &str = "system:serviceaccount:team:transponder-edge";
 /// A request of a body that the edge does not take gets past authentication and no further.

@@ -78,21 +78,25 @@ impl Wrk {
     /// Starts to post events to `host:port` for the clusters of an installation.
     pub(super) fn start(bench: &Bench, to: &str, installation: &Installation, press: Press) -> Result<Self> {
         let directory = bench.directory.path();
-        let (script, event) = (directory.join("post.lua"), directory.join("event.json"));
-        fs::write(&script, SCRIPT)?;
-        fs::write(&event, template()?)?;
+        let write = |name: &str, text: &str| {
+            let file = directory.join(name);
+            fs::write(&file, text).map(|()| file)
+        };
+        let clusters = installation.tokens()?;
+        let target = |(name, token): &(String, String)| format!("{name} /outcome/{name} {token}\n");
+        let targets: String = clusters.iter().map(target).collect();
         let mut wrk = Command::new(&bench.programs.wrk);
         wrk.args(["-t2", "--timeout", "20s"])
             .arg(format!("-c{}", press.connections))
             .arg(format!("-d{}s", press.seconds))
             .arg("-s")
-            .arg(script)
+            .arg(write("post.lua", SCRIPT)?)
             .arg(format!("https://{to}"))
-            .env("BENCH_CLUSTERS", installation.path("clusters"))
-            .env("BENCH_EVENT", event)
-            .env("BENCH_PATH", "/outcome/")
+            .env("BENCH_TARGETS", write("targets", &targets)?)
+            .env("BENCH_BODY", write("event.json", &template()?)?)
+            .env("BENCH_TYPE", "application/cloudevents+json")
             .env("BENCH_SEED", seed())
-            .env("BENCH_STREAMS", press.streams.to_string())
+            .env("BENCH_APPS", press.streams.div_ceil(clusters.len()).to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         Ok(Self(wrk.spawn().context("start wrk")?))

@@ -81,7 +81,7 @@ struct Count {
 impl Count {
     fn accepted(&mut self, key: EventKey, budget: Arc<Budget>, bytes: u64) {
         let now = Instant::now();
-        self.gone.retain(|(when, _)| now.duration_since(*when) < REMEMBERED);
+        self.remember(now);
         if self.open.contains_key(&key) || self.gone.iter().any(|(_, gone)| *gone == key) {
             // Told of already, and counted then.
             budget.give_back(bytes);
@@ -96,7 +96,9 @@ impl Count {
             News::Gone(object) => {
                 if let Some(key) = key(&object) {
                     self.free(key);
-                    self.gone.push_back((Instant::now(), key));
+                    let now = Instant::now();
+                    self.remember(now);
+                    self.gone.push_back((now, key));
                 }
             }
             News::All(objects) => {
@@ -135,6 +137,13 @@ impl Count {
         let budget = self.budgets.of(&cluster);
         budget.occupy(bytes);
         self.open.insert(key, Room { budget, bytes, unconfirmed: None });
+    }
+
+    /// Forgets what went too long ago for its acceptance to be still on its way here.
+    fn remember(&mut self, now: Instant) {
+        while self.gone.front().is_some_and(|(when, _)| now.duration_since(*when) >= REMEMBERED) {
+            self.gone.pop_front();
+        }
     }
 
     fn free(&mut self, key: EventKey) {

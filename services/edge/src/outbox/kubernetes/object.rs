@@ -29,6 +29,14 @@ pub(super) const REPLAY: &str = "transponder.dev/replay";
 /// Longest text of it: it is kept in the status.
 const LONGEST_REPLAY: usize = 256;
 
+/// What such an annotation asks for: one dead target, or all of them, which is `None` within. Nothing when it says neither.
+pub(super) fn replay_of(asked: &str) -> Option<Option<Target>> {
+    match asked.split_whitespace().last().filter(|_| asked.len() <= LONGEST_REPLAY)? {
+        "all" => Some(None),
+        target => Target::parse(target).map(Some),
+    }
+}
+
 /// The object of a new event. Its name is its key, so that to create it twice is to create it once.
 pub(super) fn object(event: &NewEvent) -> ReleaseOutcome {
     let stream = event.report.as_ref().map(|report| &report.release.stream);
@@ -219,21 +227,9 @@ impl Outcome {
         }
     }
 
-    /// What is asked to be taken up again and was not yet; `None` within: all dead targets.
-    pub(super) fn asks_replay(&self) -> Option<(Option<Target>, &str)> {
-        let asked = self.replay.as_deref().filter(|asked| self.status.replayed.as_deref() != Some(*asked))?;
-        let wanted = match asked.split_whitespace().last()? {
-            "all" => Some(None),
-            target => Target::parse(target).map(Some),
-        };
-        if wanted.is_none() || asked.len() > LONGEST_REPLAY {
-            tracing::error!(
-                key = %self.key,
-                "the annotation {REPLAY} asks for nothing: it must end in broker, tracking, dora, span or all, and have at most {LONGEST_REPLAY} bytes"
-            );
-            return None;
-        }
-        Some((wanted?, asked))
+    /// The annotation that asks for something to be taken up again, if that was not followed yet.
+    pub(super) fn asks_replay(&self) -> Option<&str> {
+        self.replay.as_deref().filter(|asked| self.status.replayed.as_deref() != Some(*asked))
     }
 
     pub(super) fn loaded(&self) -> Loaded {

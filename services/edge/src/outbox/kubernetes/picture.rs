@@ -37,6 +37,7 @@ impl Known {
     /// Whatever is read next is believed.
     fn doubt(&mut self) {
         self.version = 0;
+        self.left_at = None;
         self.numbers.clear();
     }
 }

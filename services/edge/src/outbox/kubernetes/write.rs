@@ -12,7 +12,7 @@ use super::{
     super::{Accepted, Decided, Decision, HandOver, HandedOver, NewEvent, Replayed},
     ATTEMPTS, Found, KubernetesOutbox, Tenure,
     edit::{Became, Edit},
-    object::{Outcome, REPLAY, object},
+    object::{Outcome, REPLAY, object, replay_of},
 };
 
 /// What the log says of an event that is there no more.
@@ -248,8 +248,16 @@ impl KubernetesOutbox {
         tenure: &Tenure,
         outcome: &Outcome,
     ) -> Result<Option<(Outcome, Vec<Target>)>, StoreError> {
-        let Some((target, asked)) = outcome.asks_replay() else { return Ok(None) };
         let key = outcome.key;
+        let Some(asked) = outcome.asks_replay() else { return Ok(None) };
+        let Some(target) = replay_of(asked) else {
+            tracing::error!(
+                %key,
+                asked,
+                "annotation {REPLAY} is not followed: its last word is to be a target or 'all', and it has at most 256 bytes"
+            );
+            return Ok(None);
+        };
         let Some(known) = tenure.picture().get(key).cloned() else { return Ok(None) };
         let targets = known.status.dead(target);
         self.edit(tenure, key, Edit::Replay { target, asked: asked.to_owned() }).await?;

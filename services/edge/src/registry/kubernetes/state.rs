@@ -114,7 +114,7 @@ impl State {
         self.problem = map.is_none().then(|| {
             format!(
                 "there is no ConfigMap {CONFIG_MAP} in namespace {}: list the clusters in the chart's value \
-                 'clusters', or add one by 'transponder cluster add'",
+                 'clusters', or: transponder cluster add NAME --url URL --store kubernetes --apply",
                 self.namespace
             )
         });
@@ -196,7 +196,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{BudgetConfig, HttpConfig};
+    use crate::{
+        config::{BudgetConfig, HttpConfig},
+        registry::{Refusal, Registry},
+    };
 
     fn state(entries: &[(&str, &str)]) -> State {
         let budgets = Budgets::new(&BudgetConfig::default(), &HttpConfig::default());
@@ -217,6 +220,17 @@ mod tests {
 
     fn name(text: &str) -> ClusterName {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn without_a_token_a_cluster_that_was_not_read_yet_is_like_one_that_there_is_not() {
+        let registry = Registry::new();
+        registry.replace(state(&[("a", "s")]).picture());
+        for cluster in ["a", "nobody"] {
+            assert!(matches!(registry.authenticate(cluster, b""), Err(Refusal::Denied)), "{cluster}");
+        }
+        // Whose token is not known yet may be right.
+        assert!(matches!(registry.authenticate("a", b"some-token"), Err(Refusal::Unavailable(_))));
     }
 
     #[test]

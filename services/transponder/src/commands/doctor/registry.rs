@@ -140,7 +140,7 @@ fn token(
     match fs::read(&at) {
         Ok(bytes) => {
             let rotating = registry.previous_token_path(&entry.relay_secret_name).exists();
-            of_token(cluster, &bytes, rotating, at.display(), findings)
+            of_token(cluster, &bytes, rotating, at.display(), &rotate(cluster), findings)
         }
         Err(error) => {
             let what = format!("{cluster}: the token of {} cannot be read: {error}", entry.relay_secret_name);
@@ -159,26 +159,26 @@ fn of_token(
     bytes: &[u8],
     rotating: bool,
     at: impl Display,
+    rotate: &str,
     findings: &mut Findings,
 ) -> Option<[u8; 32]> {
-    let mend = rotate(cluster);
     let token = bytes.trim_ascii();
     if token.is_empty() {
-        findings.wrong(AREA, &format!("{cluster}: the token is empty"), at, &mend);
+        findings.wrong(AREA, &format!("{cluster}: the token is empty"), at, rotate);
         return None;
     }
     if !token.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {
         let what = format!("{cluster}: the token holds characters that fit no header");
-        findings.wrong(AREA, &what, at, &mend);
+        findings.wrong(AREA, &what, at, rotate);
         return None;
     }
     if token.len() < SHORT {
         let what = format!("{cluster}: the token has fewer than {SHORT} bytes and can be guessed");
-        findings.doubtful(AREA, &what, &at, &mend);
+        findings.doubtful(AREA, &what, &at, rotate);
     }
     if rotating {
         let what = format!("{cluster}: a rotation is under way, two tokens work");
-        let mend = format!("once every hook has the new one: transponder cluster rotate {cluster} --finish");
+        let mend = format!("once every hook has the new one: {rotate} --finish");
         findings.doubtful(AREA, &what, at, &mend);
     }
     Some(Sha256::digest(token).into())

@@ -106,15 +106,15 @@ async fn token(
             return None;
         }
     };
+    let rotate = format!("{} --store kubernetes", rotate(cluster));
     let Some(current) = data.as_ref().and_then(|data| data.get(TOKEN)) else {
         let what = match data {
             None => format!("{cluster}: there is no Secret {secret}"),
             Some(_) => format!("{cluster}: Secret {secret} has no key {TOKEN}"),
         };
-        let mend = format!("see to its ExternalSecret, or: {} --store kubernetes", rotate(cluster));
-        findings.wrong(AREA, &what, at, &mend);
+        findings.wrong(AREA, &what, at, &format!("see to its ExternalSecret, or: {rotate}"));
         return None;
     };
     let rotating = data.as_ref().is_some_and(|data| data.contains_key(PREVIOUS));
-    of_token(cluster, &current.0, rotating, at, findings)
+    of_token(cluster, &current.0, rotating, at, &rotate, findings)
 }
